@@ -1,0 +1,47 @@
+"""What holds for every test: a blocking call of the product on the event loop fails it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from blockbuster import BlockBuster, BlockingError
+from hypothesis import settings
+
+# The time of one example says more about the machine than about the code.
+settings.register_profile("parlatory", settings(), deadline=None)
+settings.load_profile("parlatory")
+
+TESTS = Path(__file__).parent
+LAYERS = [name for name in ("actors", "server", "storage") if (TESTS.parent / name / "__init__.py").exists()]
+
+
+@pytest.fixture(scope="session")
+def blockbuster() -> BlockBuster:
+    """Watches calls that have a frame of the product on their stack; the tests' own files and threads are theirs."""
+    return BlockBuster(["parlatory", *(f"parlatory.{name}" for name in LAYERS)])
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks(
+    request: pytest.FixtureRequest, blockbuster: BlockBuster, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """The simulation may block: its loop is its own, and its engine writes inline."""
+    if request.path.is_relative_to(TESTS / "sim"):
+        yield
+        return
+    blocked: list[str] = []
+    original = BlockingError.__init__
+
+    def record(self: BlockingError, function: str) -> None:
+        blocked.append(function)  # the error may end in a handler that only logs it
+        original(self, function)
+
+    monkeypatch.setattr(BlockingError, "__init__", record)
+    blockbuster.activate()
+    try:
+        yield
+    finally:
+        blockbuster.deactivate()
+    assert not blocked, f"blocking calls on the event loop: {', '.join(blocked)}"
