@@ -1,0 +1,179 @@
+"""The errors of storage, one tree.
+
+ParlatoryError
+├── InvalidName         a conversation name that cannot be one
+├── CodecError          a message that cannot be stored and read back equal
+│   └── TooLarge        a message or a batch over its limit
+├── Conflict            `expected_seq` is not the head of the log
+├── ClientIdConflict    a client id was used before, for another message
+├── ReentrancyError     an append from inside the hook that tells of an append
+├── HookError           the hook raised; the rows are committed
+└── StorageError        the engine could not do its work
+    ├── StorageBusy     it is busy; repeating makes sense
+    ├── StorageFull     the disk is full; nothing was written
+    ├── StorageFailed   it has stopped for good; nothing more is told
+    ├── StorageClosed   it was closed
+    ├── DataLocked      another process owns the data directory
+    ├── SchemaMismatch  the file was written by a newer version, or by another program
+    └── CorruptRow      a stored row does not decode
+
+Every error has a stable `code`; its text is for people and may change. `temporary` says whether the same call may
+succeed later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from .rows import StoredMessage
+
+__all__ = [
+    "ClientIdConflict",
+    "CodecError",
+    "Conflict",
+    "CorruptRow",
+    "DataLocked",
+    "HookError",
+    "InvalidName",
+    "ParlatoryError",
+    "ReentrancyError",
+    "SchemaMismatch",
+    "StorageBusy",
+    "StorageClosed",
+    "StorageError",
+    "StorageFailed",
+    "StorageFull",
+    "TooLarge",
+]
+
+
+class ParlatoryError(Exception):
+    """Is the root of all errors that parlatory raises on purpose."""
+
+    code: ClassVar[str] = "internal"
+    temporary: ClassVar[bool] = False
+
+
+class InvalidName(ParlatoryError, ValueError):
+    """Says that a conversation name is not `<agent>/<name>` as the protocol defines it (section 1)."""
+
+    code = "bad_frame"
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name!r} is no conversation: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class CodecError(ParlatoryError, ValueError):
+    """Says that a message cannot be stored and read back equal; nothing was written.
+
+    `path` points into the message in JSON terms, such as `$.content[1].toolCallId`; `reason` says what is wrong there.
+    """
+
+    code = "bad_message"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class TooLarge(CodecError):
+    """Says that a message or a batch is over a limit; `size` and `limit` are in `unit`."""
+
+    code = "too_large"
+
+    def __init__(self, what: str, size: int, limit: int, unit: str = "bytes") -> None:
+        super().__init__("$", f"{what} of {size} {unit} is over the limit of {limit}")
+        self.size = size
+        self.limit = limit
+        self.unit = unit
+
+
+class Conflict(ParlatoryError):
+    """Says that the log has moved on: its head is not the `expected` one. Read from there, decide again, append again."""
+
+    code = "conflict"
+
+    def __init__(self, expected: int, head: int) -> None:
+        super().__init__(f"expected the log to end at {expected}, it ends at {head}")
+        self.expected = expected
+        self.head = head
+
+
+class ClientIdConflict(ParlatoryError):
+    """Says that this author used the client id before, in row `seq`, for another message. A new message needs a new id."""
+
+    code = "client_id_conflict"
+
+    def __init__(self, client_id: str, seq: int) -> None:
+        super().__init__(f"client id {client_id!r} belongs to another message, row {seq}")
+        self.client_id = client_id
+        self.seq = seq
+
+
+class ReentrancyError(ParlatoryError):
+    """Says that a call came from inside the code it would have to wait for. Let the outer call return first."""
+
+    code = "reentrancy"
+
+
+class HookError(ParlatoryError):
+    """Says that `on_append` raised. The rows are committed and stay so; the hook's error is the `__cause__`."""
+
+    code = "hook"
+
+    def __init__(self, rows: Sequence[StoredMessage]) -> None:
+        super().__init__(f"on_append raised after {len(rows)} row(s) were committed, up to seq {rows[-1].seq}")
+        self.rows = tuple(rows)
+
+
+class StorageError(ParlatoryError):
+    """Is what went wrong inside an engine."""
+
+
+class StorageBusy(StorageError):
+    """Says that the engine has too much to do, or that another program holds the file. Nothing was written; try again."""
+
+    code = "busy"
+    temporary = True
+
+
+class StorageFull(StorageError):
+    """Says that the disk is full or refused a write. Nothing was written; make room and try again."""
+
+    temporary = True
+
+
+class StorageFailed(StorageError):
+    """Says that a flush to disk failed, so that what is durable is no longer known. Restart the process on a good disk."""
+
+
+class StorageClosed(StorageError):
+    """Says that the engine was closed before this call."""
+
+
+class DataLocked(StorageError):
+    """Says that another process owns the data directory; `owner` is what its LOCK says of it (pid, host, start)."""
+
+    def __init__(self, directory: str, owner: str) -> None:
+        super().__init__(f"{directory} is owned by another process: {owner or 'unknown'}. Stop it, or use another directory")
+        self.directory = directory
+        self.owner = owner
+
+
+class SchemaMismatch(StorageError):
+    """Says that the file is not one that this version may write."""
+
+
+class CorruptRow(StorageError):
+    """Says that row `seq` of `conversation` does not decode. Every other row stays readable."""
+
+    def __init__(self, conversation: str, seq: int, reason: str) -> None:
+        super().__init__(f"row {seq} of {conversation!r} is corrupt: {reason}")
+        self.conversation = conversation
+        self.seq = seq
+        self.reason = reason
