@@ -1,0 +1,172 @@
+"""What is true after a crash: messages, their codec, the message log, the engine port and its engines."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .codec import check_message, decode_message, encode_message, message_digest, parse_message
+    from .contract import EngineContract
+    from .engine import Batch, Committed, Due, Engine, Listing, NewRow, Partition, Told
+    from .errors import (
+        ClientIdConflict,
+        CodecError,
+        Conflict,
+        CorruptRow,
+        DataLocked,
+        HookError,
+        InvalidName,
+        ParlatoryError,
+        ReentrancyError,
+        SchemaMismatch,
+        StorageBusy,
+        StorageClosed,
+        StorageError,
+        StorageFailed,
+        StorageFull,
+        TooLarge,
+    )
+    from .instants import instant_of, instant_text, to_datetime
+    from .log import LogStorage, MessageLog, OnAppend, new_row
+    from .messages import (
+        AssistantMessage,
+        Message,
+        SystemMessage,
+        ToolMessage,
+        UserMessage,
+        assistant_message,
+        system_message,
+        tool_message,
+        user_message,
+    )
+    from .names import AGENT_NAME, CONTROL, check_name, split_name
+    from .normalize import normalize
+    from .opening import open_engine
+    from .rows import Row, StoredMessage
+
+__all__ = [
+    "AGENT_NAME",
+    "CONTROL",
+    "AssistantMessage",
+    "Batch",
+    "ClientIdConflict",
+    "CodecError",
+    "Committed",
+    "Conflict",
+    "CorruptRow",
+    "DataLocked",
+    "Due",
+    "Engine",
+    "EngineContract",
+    "HookError",
+    "InvalidName",
+    "Listing",
+    "LogStorage",
+    "Message",
+    "MessageLog",
+    "NewRow",
+    "OnAppend",
+    "ParlatoryError",
+    "Partition",
+    "ReentrancyError",
+    "Row",
+    "SchemaMismatch",
+    "StorageBusy",
+    "StorageClosed",
+    "StorageError",
+    "StorageFailed",
+    "StorageFull",
+    "StoredMessage",
+    "SystemMessage",
+    "Told",
+    "TooLarge",
+    "ToolMessage",
+    "UserMessage",
+    "assistant_message",
+    "check_message",
+    "check_name",
+    "decode_message",
+    "encode_message",
+    "instant_of",
+    "instant_text",
+    "message_digest",
+    "new_row",
+    "normalize",
+    "open_engine",
+    "parse_message",
+    "split_name",
+    "system_message",
+    "to_datetime",
+    "tool_message",
+    "user_message",
+]
+
+_HOME = {
+    "AGENT_NAME": ".names",
+    "CONTROL": ".names",
+    "AssistantMessage": ".messages",
+    "Batch": ".engine",
+    "ClientIdConflict": ".errors",
+    "CodecError": ".errors",
+    "Committed": ".engine",
+    "Conflict": ".errors",
+    "CorruptRow": ".errors",
+    "DataLocked": ".errors",
+    "Due": ".engine",
+    "Engine": ".engine",
+    "EngineContract": ".contract",
+    "HookError": ".errors",
+    "InvalidName": ".errors",
+    "Listing": ".engine",
+    "LogStorage": ".log",
+    "Message": ".messages",
+    "MessageLog": ".log",
+    "NewRow": ".engine",
+    "OnAppend": ".log",
+    "ParlatoryError": ".errors",
+    "Partition": ".engine",
+    "ReentrancyError": ".errors",
+    "Row": ".rows",
+    "SchemaMismatch": ".errors",
+    "StorageBusy": ".errors",
+    "StorageClosed": ".errors",
+    "StorageError": ".errors",
+    "StorageFailed": ".errors",
+    "StorageFull": ".errors",
+    "StoredMessage": ".rows",
+    "SystemMessage": ".messages",
+    "Told": ".engine",
+    "TooLarge": ".errors",
+    "ToolMessage": ".messages",
+    "UserMessage": ".messages",
+    "assistant_message": ".messages",
+    "check_message": ".codec",
+    "check_name": ".names",
+    "decode_message": ".codec",
+    "encode_message": ".codec",
+    "instant_of": ".instants",
+    "instant_text": ".instants",
+    "message_digest": ".codec",
+    "new_row": ".log",
+    "normalize": ".normalize",
+    "open_engine": ".opening",
+    "parse_message": ".codec",
+    "split_name": ".names",
+    "system_message": ".messages",
+    "to_datetime": ".instants",
+    "tool_message": ".messages",
+    "user_message": ".messages",
+}
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+
+    def __getattr__(name):
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_HOME[name], __name__), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,259 @@
+"""The engine port: what a conversation needs from storage, and what it may rely on.
+
+An engine keeps many partitions, one per conversation. It is asked for one thing at a time per partition, a **batch**:
+messages, key puts and deletes, timer changes and a work mark that become true together or not at all. Engines merge
+batches of many conversations into one transaction and resolve each after the one flush (group commit).
+
+Fault model. These hold for every engine, and `EngineContract` tests them:
+
+- A batch whose future has a result is durable. One whose future has an error was not written, except after
+  `StorageFailed`, where nobody knows.
+- Batches of one partition are committed in the order of their `submit` calls. The committer assigns `seq` when it builds
+  a group and again when it retries one, so that a refused batch leaves no gap. Nothing in a batch holds a seq.
+- An error inside a group is borne by the guilty batch alone; the others are committed.
+- `told` is called once for each committed batch, in seq order, on the event loop, after the flush and before the future
+  is resolved; never for a refused batch or a repeat. If it raises, the batch stays committed and the future gets the error.
+- Whoever awaits a batch may be cancelled: the batch may still commit, and `told` is then called all the same.
+- Opening a partition writes nothing, whatever its name. Its epoch is durable before the first open returns it.
+- A disk that is full, or refuses a write, gives `StorageFull`: nothing was written and the engine goes on. A file held by
+  another program gives `StorageBusy` after a bounded wait. A failed flush gives `StorageFailed` for ever: reading back
+  would show rows from the page cache that the disk does not have.
+- A process that dies at any point loses nothing that was resolved, and leaves no part of a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from .names import CONTROL, check_name
+from .rows import Row
+
+__all__ = ["Batch", "Committed", "Due", "Engine", "LastRow", "Listing", "NewRow", "Partition", "Rows", "Told", "check_batch"]
+
+KEY_MAX_BYTES = 2048
+
+
+class NewRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Is a message on its way into the log: its JSON, and what the envelope says beside seq and instant."""
+
+    body: bytes
+    by: str
+    client_id: str | None = None
+    digest: int | None = None
+    turn: int | str | None = None
+    finish: str | None = None
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """Is what becomes true together in one partition.
+
+    Attributes:
+        rows: messages, in order; at most one of them has a client id, and it is then the only row.
+        puts: key to value (JSON text); a later put of the same key wins.
+        deletes: keys that go, after the puts.
+        timers: name to the instant (microseconds UTC) it is due; None cancels it.
+        work: True marks the conversation as having unfinished work, False says it has none, None leaves the mark.
+        expected_seq: the head the log must have just before; otherwise the batch is refused with `Conflict`.
+    """
+
+    rows: Sequence[NewRow] = ()
+    puts: Mapping[str, bytes] = {}
+    deletes: Sequence[str] = ()
+    timers: Mapping[str, int | None] = {}
+    work: bool | None = None
+    expected_seq: int | None = None
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """Is the outcome of a batch: the head behind it and its rows; for a repeat the first seq, no rows, `duplicate`."""
+
+    seq: int
+    rows: tuple[Row, ...] = ()
+    duplicate: bool = False
+
+
+class LastRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Is where a partition stands when it is opened; `key` is None where nothing was ever written."""
+
+    key: int | None = None
+    floor: int = 0
+    seq: int = 0
+    at: int = 0
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """Is a conversation in a list: its name, the seq of its last row and that row's instant (0 and 0 without rows)."""
+
+    name: str
+    head: int
+    at: int
+
+
+class Due(msgspec.Struct, frozen=True):
+    """Is work that waits: unfinished work (`timer` None, `at` since when) or a timer that is due (`at` when).
+
+    `cursor` of the last one goes into the next call of `Engine.due`.
+    """
+
+    name: str
+    timer: str | None
+    at: int
+    cursor: int
+
+
+Told: TypeAlias = Callable[[Committed], object]
+Rows: TypeAlias = list[Row]
+
+
+class Partition:
+    """Is one conversation's place in an engine; there is one object per conversation and engine while anybody holds it.
+
+    `head` is the seq of the last committed row and `at` its instant; the engine moves both just before it tells.
+    """
+
+    __slots__ = ("__weakref__", "at", "engine", "epoch", "floor", "head", "key", "name")
+
+    def __init__(self, engine: Engine, name: str, epoch: str, last: LastRow) -> None:
+        self.engine = engine
+        self.name = name
+        self.epoch = epoch
+        self.key = last.key
+        self.floor = last.floor
+        self.head = last.seq
+        self.at = last.at
+
+    def submit(self, batch: Batch, told: Told | None = None) -> asyncio.Future[Committed]:
+        """Hands a batch to the committer at once; raises StorageBusy where its queue is full."""
+        return self.engine.submit(self, batch, told)
+
+    async def commit(self, batch: Batch, told: Told | None = None) -> Committed:
+        """Commits a batch; waits where the committer's queue is full."""
+        return await self.engine.commit(self, batch, told)
+
+    async def read(
+        self, *, after: int = 0, before: int | None = None, limit: int = 200, max_bytes: int = 1 << 20, newest: bool = False
+    ) -> Rows:
+        """Returns rows with `after` < seq < `before`, ascending; see `Engine.read`."""
+        return await self.engine.read(self, after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest)
+
+    async def keys(self, prefix: str = "") -> dict[str, bytes]:
+        """Returns the keys that start with `prefix`, in order, with their values."""
+        return await self.engine.keys(self, prefix)
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.name!r} head={self.head}>"
+
+
+
+class Engine(ABC):
+    """Is the port to storage. The seven async methods are all that parlatory asks of one; see the module for its faults."""
+
+    def __init__(self) -> None:
+        self._partitions: WeakValueDictionary[str, Partition] = WeakValueDictionary()
+        self._opening: dict[str, asyncio.Task[Partition]] = {}
+
+    async def partition(self, name: str) -> Partition:
+        """Opens the partition of a conversation; writes nothing.
+
+        Args:
+            name: `<agent>/<name>` as PROTOCOL section 1 defines it.
+
+        Raises:
+            InvalidName: the name is not of that form.
+            StorageError: the engine cannot read.
+        """
+        found = self._partitions.get(check_name(name))
+        if found is not None:
+            return found
+        opening = self._opening.get(name)
+        if opening is None:
+            # One reading per name: a second one could be overtaken by an append through the first, and be stale.
+            opening = asyncio.get_running_loop().create_task(self._opened(name), name=f"parlatory open {name!r}")
+            self._opening[name] = opening
+        return await asyncio.shield(opening)
+
+    async def _opened(self, name: str) -> Partition:
+        try:
+            epoch, last = await self._open(name)
+        finally:
+            del self._opening[name]
+        partition = self._partitions[name] = Partition(self, name, epoch, last)
+        return partition
+
+    @abstractmethod
+    async def _open(self, name: str) -> tuple[str, LastRow]:
+        """Reads the epoch of a partition and where it stands."""
+
+    @abstractmethod
+    def submit(self, partition: Partition, batch: Batch, told: Told | None = None) -> asyncio.Future[Committed]:
+        """Queues a batch and returns the future of its outcome.
+
+        Raises:
+            StorageBusy: the queue is full; nothing was queued.
+            StorageClosed, StorageFailed: the engine takes no more.
+        """
+
+    @abstractmethod
+    async def commit(self, partition: Partition, batch: Batch, told: Told | None = None) -> Committed:
+        """Commits a batch, waiting for room in the queue first.
+
+        Raises:
+            Conflict: `expected_seq` is not the head.
+            ClientIdConflict: the client id belongs to another message of this author.
+            TooLarge: the batch is over the caps of the engine.
+            StorageError: it was not written; see the module.
+        """
+
+    @abstractmethod
+    async def read(
+        self, partition: Partition, *, after: int, before: int | None, limit: int, max_bytes: int, newest: bool
+    ) -> Rows:
+        """Returns committed rows with `after` < seq < `before`, ascending.
+
+        At most `limit` rows and `max_bytes` of bodies, but at least one row if there is one; the first ones of the range,
+        or the last ones where `newest`.
+        """
+
+    @abstractmethod
+    async def keys(self, partition: Partition, prefix: str) -> dict[str, bytes]:
+        """Returns the keys that start with `prefix`, in code point order, with their values."""
+
+    @abstractmethod
+    async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:
+        """Returns conversations in code point order of their names, behind `after`; names are unique, so no tie arises."""
+
+    @abstractmethod
+    async def due(self, *, now: int, after: int = 0, limit: int = 100) -> Sequence[Due]:
+        """Returns what waits: unfinished work, and timers due at `now` (microseconds UTC).
+
+        By conversation, its work first, then its timers by name; at most `limit` conversations, each of them whole, behind
+        the cursor `after`.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Commits what is queued, then closes; idempotent."""
+
+    @property
+    @abstractmethod
+    def failed(self) -> BaseException | None:
+        """Is the error that stopped the engine for good, or None while it works."""
+
+
+def check_batch(batch: Batch) -> None:
+    """Refuses a batch that breaks the port's rules: a programming error, hence ValueError."""
+    if len(batch.rows) > 1 and any(row.client_id is not None for row in batch.rows):
+        raise ValueError("a row with a client id is the only row of its batch")
+    for key in (*batch.puts, *batch.deletes, *batch.timers):
+        try:
+            size = len(key.encode())
+        except UnicodeEncodeError:
+            raise ValueError(f"key {key!r} holds a lone surrogate") from None
+        if not 1 <= size <= KEY_MAX_BYTES or CONTROL.search(key):
+            raise ValueError(f"key {key!r}: 1 to {KEY_MAX_BYTES} bytes without control characters")

@@ -1,0 +1,312 @@
+"""The message log of one conversation: append-only, ordered by `seq`, told after each commit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, overload
+
+from .codec import MESSAGE_BYTES_MAX, check_message, message_digest
+from .engine import Batch, Committed, NewRow, Told
+from .errors import CodecError, Conflict, HookError, ReentrancyError
+from .messages import Message
+from .names import CONTROL
+from .normalize import normalize
+from .render import to_anthropic, to_langchain, to_openai
+from .rows import Row, StoredMessage
+from .rules import irregularities
+
+__all__ = ["LogStorage", "MessageLog", "OnAppend", "new_row"]
+
+PAGE_ROWS = 500
+PAGE_BYTES = 4 << 20
+AUTHOR_MAX = 512
+CLIENT_ID_MAX = 64
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+OnAppend: TypeAlias = Callable[[Sequence[StoredMessage]], object]
+
+
+class LogStorage(Protocol):
+    """Is what a log needs below it: a partition, or whoever stands in front of one."""
+
+    @property
+    def name(self) -> str:
+        """Is the conversation."""
+
+    @property
+    def head(self) -> int:
+        """Is the seq of the last committed row."""
+
+    async def commit(self, batch: Batch, told: Told | None = None) -> Committed:
+        """Commits a batch."""
+
+    async def read(
+        self, *, after: int = 0, before: int | None = None, limit: int = 200, max_bytes: int = 1 << 20, newest: bool = False
+    ) -> list[Row]:
+        """Returns rows."""
+
+
+def new_row(
+    message: Message | Mapping[str, Any],
+    *,
+    by: str | None = None,
+    client_id: str | None = None,
+    turn: int | str | None = None,
+    finish: str | None = None,
+    max_bytes: int = MESSAGE_BYTES_MAX,
+) -> tuple[Message, NewRow]:
+    """Checks a message and returns it with the row it will be.
+
+    Args:
+        message: a message, or a mapping in one of the dialects that `normalize` reads.
+        by: the author; by default `user` for a message of role user, else `agent`.
+        client_id: what makes a repeat recognisable; at most 64 characters.
+        turn: the turn that appends it.
+        finish: how its draft ended, where that is not `done`.
+        max_bytes: the limit of the message as stored.
+
+    Raises:
+        CodecError: it cannot be stored and read back equal, or breaks a rule of its role; the path says where.
+        TooLarge: it is over 1 MiB.
+    """
+    if isinstance(message, Mapping):
+        message = normalize(message)
+    body = check_message(message, max_bytes=max_bytes)
+    if by is None:
+        by = "user" if message.role == "user" else "agent"
+    else:
+        _check_label("by", by, AUTHOR_MAX)
+    digest = None
+    if client_id is not None:
+        _check_label("clientId", client_id, CLIENT_ID_MAX)
+        digest = message_digest(message)
+    return message, NewRow(body=body, by=by, client_id=client_id, digest=digest, turn=turn, finish=finish)
+
+
+def _check_label(field: str, value: str, characters_max: int) -> None:
+    if not 1 <= len(value) <= characters_max or CONTROL.search(value) or SURROGATE.search(value):
+        raise CodecError(f"${field}", f"has 1 to {characters_max} characters, no control character, no lone surrogate")
+
+
+class MessageLog:
+    """Appends and reads the messages of one conversation.
+
+    Works alone, without actors or a server. `on_append(rows)` is a plain function that is called once per commit, in seq
+    order, before the append returns; if it raises, the appender gets `HookError` and the rows stay.
+
+    Args:
+        partition: where the rows lie: `await engine.partition("agent/name")`.
+        on_append: whom to tell of every commit through this log.
+    """
+
+    def __init__(self, partition: LogStorage, on_append: OnAppend | None = None) -> None:
+        self._partition = partition
+        self._on_append = on_append
+        self._telling = False
+
+    @property
+    def name(self) -> str:
+        """Is the conversation, `<agent>/<name>`."""
+        return self._partition.name
+
+    # -- appending
+
+    def add(self, role: str, content: Any, **fields: Any) -> Coroutine[Any, Any, int]:
+        """Appends a message by role and content; shorthand for `append({"role": role, "content": content, ...})`."""
+        return self.append({"role": role, "content": content, **fields})
+
+    def append(
+        self,
+        message: Message | Mapping[str, Any],
+        *,
+        by: str | None = None,
+        client_id: str | None = None,
+        expected_seq: int | None = None,
+        strict: bool = False,
+    ) -> Coroutine[Any, Any, int]:
+        """Appends one message and returns its seq, once it is durable.
+
+        Args:
+            message: a message, or a mapping in a dialect that `normalize` reads.
+            by: the author; by default `user` for role user, else `agent`.
+            client_id: makes the append idempotent: a repeat by the same author returns the first seq for ever.
+            expected_seq: the seq the log must end at just before; otherwise nothing is written.
+            strict: refuses what is accepted otherwise but no provider takes as it stands, such as a result without its
+                call.
+
+        Raises:
+            CodecError: it cannot be stored and read back equal, or breaks a rule; `path` says where.
+            TooLarge: it is over 1 MiB.
+            Conflict: the log does not end at `expected_seq`.
+            ClientIdConflict: the client id belongs to another message of this author.
+            HookError: `on_append` raised; the row is committed.
+            ReentrancyError: the call comes from inside `on_append`.
+            StorageError: it was not written.
+        """
+        self._check_reentrancy()
+        return self._append(message, by, client_id, expected_seq, strict)
+
+    def append_many(
+        self,
+        messages: Sequence[Message | Mapping[str, Any]],
+        *,
+        by: str | None = None,
+        expected_seq: int | None = None,
+    ) -> Coroutine[Any, Any, int]:
+        """Appends messages, all or nothing, and returns the seq of the last (of an empty list: the count).
+
+        Raises:
+            TooLarge: more than 2,000 rows or 4 MiB.
+            CodecError, Conflict, HookError, ReentrancyError, StorageError: as `append`.
+        """
+        self._check_reentrancy()
+        return self._append_many(messages, by, expected_seq)
+
+    async def _append(
+        self,
+        message: Message | Mapping[str, Any],
+        by: str | None,
+        client_id: str | None,
+        expected_seq: int | None,
+        strict: bool,
+    ) -> int:
+        checked, row = new_row(message, by=by, client_id=client_id)
+        if strict:
+            return await self._append_strictly(checked, row, expected_seq)
+        return await self._commit([checked], Batch(rows=(row,), expected_seq=expected_seq))
+
+    async def _append_strictly(self, message: Message, row: NewRow, expected_seq: int | None) -> int:
+        """Appends what fits behind the history as it was read; where that has grown meanwhile, reads again."""
+        while True:
+            before = [stored.message for stored in await self.all()]
+            found = irregularities(message, before)
+            # A repeat is answered as ever, though it does not fit behind itself: no log ends at -1.
+            head = -1 if found else len(before) if expected_seq is None else expected_seq
+            try:
+                return await self._commit([message], Batch(rows=(row,), expected_seq=head))
+            except Conflict:
+                if found:
+                    path, _, reason = found[0].partition(": ")
+                    raise CodecError(path, reason) from None
+                if expected_seq is not None:
+                    raise
+
+    async def _append_many(
+        self, messages: Sequence[Message | Mapping[str, Any]], by: str | None, expected_seq: int | None
+    ) -> int:
+        if not messages:
+            return self._partition.head
+        pairs = []
+        for index, message in enumerate(messages):
+            try:
+                pairs.append(new_row(message, by=by))
+            except CodecError as error:
+                error.path = f"$[{index}]{error.path[1:]}"
+                error.args = (f"{error.path}: {error.reason}",)
+                raise
+        batch = Batch(rows=tuple(row for _, row in pairs), expected_seq=expected_seq)
+        return await self._commit([message for message, _ in pairs], batch)
+
+    async def _commit(self, messages: Sequence[Message], batch: Batch) -> int:
+        if self._on_append is None:
+            return (await self._partition.commit(batch)).seq
+
+        def told(committed: Committed) -> None:
+            self._tell([row.holding(message) for row, message in zip(committed.rows, messages, strict=True)])
+
+        return (await self._partition.commit(batch, told)).seq
+
+    def _tell(self, rows: Sequence[StoredMessage]) -> None:
+        assert self._on_append is not None
+        self._telling = True
+        try:
+            self._on_append(rows)
+        except Exception as error:
+            raise HookError(rows) from error
+        finally:
+            self._telling = False
+
+    def _check_reentrancy(self) -> None:
+        if self._telling:
+            raise ReentrancyError(f"an append to {self.name!r} from inside its own on_append: let the hook return first")
+
+    # -- reading
+
+    async def count(self) -> int:
+        """Returns how many messages were ever appended: the seq of the last."""
+        return self._partition.head
+
+    async def all(self) -> list[StoredMessage]:
+        """Returns the whole history, oldest first; prefer `last(n)` or iteration for a long one."""
+        return [row async for row in self]
+
+    @overload
+    async def last(self) -> StoredMessage | None: ...
+    @overload
+    async def last(self, n: int) -> list[StoredMessage]: ...
+    async def last(self, n: int | None = None) -> StoredMessage | None | list[StoredMessage]:
+        """Returns the newest message or None; with `n`, the newest n messages, oldest first."""
+        if n is None:
+            rows = await self._partition.read(limit=1, newest=True)
+            return self._decoded(rows)[0] if rows else None
+        if n < 0:
+            raise ValueError(f"last({n}): a count is not negative")
+        rows = []
+        before: int | None = None
+        while len(rows) < n:
+            page = await self._partition.read(
+                before=before, limit=min(n - len(rows), PAGE_ROWS), max_bytes=PAGE_BYTES, newest=True
+            )
+            if not page:
+                break
+            rows[:0] = page
+            before = page[0].seq
+        return self._decoded(rows)
+
+    async def get(self, seq: int) -> StoredMessage | None:
+        """Returns the message with this seq, or None where there is none."""
+        if seq < 1:
+            return None
+        rows = await self._partition.read(after=seq - 1, before=seq + 1, limit=1)
+        return self._decoded(rows)[0] if rows else None
+
+    async def read(self, after: int = 0, before: int | None = None, limit: int = 100) -> list[StoredMessage]:
+        """Returns messages with `after` < seq < `before`, oldest first: at most `limit` (up to 500), and 4 MiB.
+
+        The first ones of the range; with `before` alone, the last ones, for paging back.
+        """
+        if after < 0 or limit < 0 or (before is not None and before < 0):
+            raise ValueError("read: after, before and limit are not negative")
+        newest = before is not None and after == 0
+        rows = await self._partition.read(
+            after=after, before=before, limit=min(limit, PAGE_ROWS), max_bytes=PAGE_BYTES, newest=newest
+        )
+        return self._decoded(rows)
+
+    async def __aiter__(self) -> AsyncIterator[StoredMessage]:
+        """Yields the history, oldest first, in pages; rows that come meanwhile are included."""
+        after = 0
+        while page := await self._partition.read(after=after, limit=PAGE_ROWS, max_bytes=PAGE_BYTES):
+            for row in page:
+                yield row.stored(self.name)
+            after = page[-1].seq
+
+    def _decoded(self, rows: Sequence[Row]) -> list[StoredMessage]:
+        name = self.name
+        return [row.stored(name) for row in rows]
+
+    # -- for models
+
+    async def to_openai(self) -> list[dict[str, Any]]:
+        """Returns the whole history as OpenAI Chat Completions messages."""
+        return to_openai([row.message for row in await self.all()])
+
+    async def to_anthropic(self) -> list[dict[str, Any]]:
+        """Returns the whole history as Anthropic turns, without system messages: pass those as `system`."""
+        return to_anthropic([row.message for row in await self.all()])
+
+    async def to_langchain(self) -> list[dict[str, Any]]:
+        """Returns the whole history as LangChain message dicts."""
+        return to_langchain([row.message for row in await self.all()])

@@ -1,0 +1,161 @@
+"""The memory engine: conversations for as long as the process lives. For tests and for trying things out."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+
+from .committer import ClientKey, Committer, First, Group
+from .engine import Batch, Committed, Due, Engine, LastRow, Listing, Partition, Rows, Told
+from .errors import StorageClosed
+from .rows import Row
+
+__all__ = ["MemoryEngine"]
+
+
+class _Table:
+    """Is what one conversation holds."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rows: list[Row] = []
+        self.firsts: dict[tuple[str, str], First] = {}
+        self.keys: dict[str, bytes] = {}
+        self.timers: dict[str, int] = {}
+        self.work: int | None = None
+
+
+class MemoryEngine(Engine):
+    """Keeps conversations in dictionaries. Made by `open_engine("memory:")`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch = secrets.token_hex(8)
+        self._names: dict[str, int] = {}
+        self._tables: dict[int, _Table] = {}
+        self._committer = Committer(self)
+        self._closed = False
+
+    # -- the port
+
+    async def _open(self, name: str) -> tuple[str, LastRow]:
+        self._check_open()
+        epoch = f"{self.epoch}.1"
+        key = self._names.get(name)
+        if key is None:
+            return epoch, LastRow()
+        rows = self._tables[key].rows
+        return epoch, LastRow(key=key, seq=len(rows), at=rows[-1].at if rows else 0)
+
+    def submit(self, partition: Partition, batch: Batch, told: Told | None = None) -> asyncio.Future[Committed]:
+        """Queues a batch; see `Engine.submit`."""
+        return self._committer.submit(partition, batch, told)
+
+    async def commit(self, partition: Partition, batch: Batch, told: Told | None = None) -> Committed:
+        """Commits a batch; see `Engine.commit`."""
+        return await self._committer.commit(partition, batch, told)
+
+    async def read(
+        self, partition: Partition, *, after: int, before: int | None, limit: int, max_bytes: int, newest: bool
+    ) -> Rows:
+        """Returns committed rows; see `Engine.read`."""
+        self._check_open()
+        end = partition.head + 1
+        before = end if before is None else min(before, end)
+        if partition.key is None or limit <= 0 or before - after <= 1:
+            return []
+        found = self._tables[partition.key].rows[max(after, 0) : before - 1]
+        chosen: list[Row] = []
+        size = 0
+        for row in reversed(found) if newest else found:
+            size += len(row.body)
+            if chosen and (size > max_bytes or len(chosen) == limit):
+                break
+            chosen.append(row)
+        return chosen[::-1] if newest else chosen
+
+    async def keys(self, partition: Partition, prefix: str) -> dict[str, bytes]:
+        """Returns keys; see `Engine.keys`."""
+        self._check_open()
+        if partition.key is None:
+            return {}
+        keys = self._tables[partition.key].keys
+        return {key: keys[key] for key in sorted(keys) if key.startswith(prefix)}
+
+    async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:
+        """Returns conversations; see `Engine.list`."""
+        self._check_open()
+        names = sorted(name for name in self._names if name > after and (agent is None or name.startswith(f"{agent}/")))
+        tables = [self._tables[self._names[name]] for name in names[:limit]]
+        return [Listing(table.name, len(table.rows), table.rows[-1].at if table.rows else 0) for table in tables]
+
+    async def due(self, *, now: int, after: int = 0, limit: int = 100) -> Sequence[Due]:
+        """Returns what waits; see `Engine.due`."""
+        self._check_open()
+        found: list[Due] = []
+        for key in sorted(self._tables):
+            table = self._tables[key]
+            waiting = [Due(table.name, timer, at, key) for timer, at in sorted(table.timers.items()) if at <= now]
+            if table.work is not None:
+                waiting.insert(0, Due(table.name, None, table.work, key))
+            if key > after and waiting and limit > 0:
+                limit -= 1
+                found += waiting
+        return found
+
+    async def close(self) -> None:
+        """Commits what is queued; see `Engine.close`."""
+        await self._committer.close()
+        self._closed = True
+
+    @property
+    def failed(self) -> BaseException | None:
+        """Is None: memory does not fail by itself."""
+        return self._committer.failed
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageClosed("the engine is closed")
+
+    # -- the committer's disk
+
+    def free_key(self) -> int:
+        """Returns the lowest key that no conversation has."""
+        return len(self._names) + 1
+
+    async def write(self, group: Group) -> None:
+        """Writes a group; see `Disk.write`."""
+        for key, name in group.names:
+            self._names[name] = key
+            self._tables[key] = _Table(name)
+        for key, row, digest in group.rows:
+            table = self._tables[key]
+            table.rows.append(row)
+            if row.client_id is not None:
+                table.firsts[row.by, row.client_id] = First(row.seq, digest)
+        for (key, name), value in group.puts.items():
+            self._tables[key].keys[name] = value
+        for key, name in group.deletes:
+            self._tables[key].keys.pop(name, None)
+        for (key, name), due in group.timers.items():
+            if due is None:
+                self._tables[key].timers.pop(name, None)
+            else:
+                self._tables[key].timers[name] = due
+        for key, since in group.works.items():
+            table = self._tables[key]
+            table.work = since if since is None or table.work is None else table.work
+
+    async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
+        """Returns those client keys that exist."""
+        found: dict[ClientKey, First] = {}
+        for name, author, client_id in wanted:
+            key = self._names.get(name)
+            first = None if key is None else self._tables[key].firsts.get((author, client_id))
+            if first is not None:
+                found[name, author, client_id] = first
+        return found
+
+    async def tidy(self) -> None:
+        """Has nothing to do."""
