@@ -1,0 +1,70 @@
+"""Who may act, and in which order: agents, their turns, the hub that tells rows, the runtime."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .agent import Agent
+    from .conversation import Conversation
+    from .errors import Draining, MailboxFull, UnknownAgent
+    from .events import Closed, Event, Live, Opened, Presence, RowsTold, Signal, TurnTold
+    from .hub import Sink, Subscription
+    from .position import PositionRequest
+    from .ref import Ref
+    from .runtime import Runtime
+
+__all__ = [
+    "Agent",
+    "Closed",
+    "Conversation",
+    "Draining",
+    "Event",
+    "Live",
+    "MailboxFull",
+    "Opened",
+    "PositionRequest",
+    "Presence",
+    "Ref",
+    "RowsTold",
+    "Runtime",
+    "Signal",
+    "Sink",
+    "Subscription",
+    "TurnTold",
+    "UnknownAgent",
+]
+
+_HOME = {
+    "Agent": ".agent",
+    "Closed": ".events",
+    "Conversation": ".conversation",
+    "Draining": ".errors",
+    "Event": ".events",
+    "Live": ".events",
+    "MailboxFull": ".errors",
+    "Opened": ".events",
+    "PositionRequest": ".position",
+    "Presence": ".events",
+    "Ref": ".ref",
+    "RowsTold": ".events",
+    "Runtime": ".runtime",
+    "Signal": ".events",
+    "Sink": ".hub",
+    "Subscription": ".hub",
+    "TurnTold": ".events",
+    "UnknownAgent": ".errors",
+}
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+
+    def __getattr__(name):
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_HOME[name], __name__), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

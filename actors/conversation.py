@@ -1,0 +1,210 @@
+"""The runtime's record of one conversation: its partition, its hub, its turn lane. There is never a second one.
+
+The log lane is what clients do: append, read, subscribe, signal. It goes straight to the partition and the hub and never
+waits for user code. The turn lane (`turns.py`) runs user code, one item at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ..storage import Batch, Committed, NewRow, Partition, Row, Told, instant_text
+from .errors import Draining, MailboxFull
+from .events import Opened, Signal
+from .hub import Hub, Sink, Subscription
+from .position import PositionRequest, decide_start
+from .turns import TurnLane
+
+if TYPE_CHECKING:
+    from .agent import Agent
+    from .runtime import Runtime
+
+__all__ = ["Conversation", "TurnStorage"]
+
+
+class Conversation:
+    """Is one durable actor, as long as somebody needs it.
+
+    Attributes:
+        name: `<agent>/<name>`.
+        hub: who is told.
+        lane: where user code runs.
+        touched: loop time of the last use.
+        gone: set when the runtime has let the record go; there may be a new one.
+    """
+
+    def __init__(self, runtime: Runtime, agent: type[Agent], partition: Partition) -> None:
+        self.runtime = runtime
+        self.name = partition.name
+        self.hub = Hub(partition)
+        self.lane = TurnLane(self, agent)
+        self.gone = False
+        self._partition = partition
+        self._in_flight = 0
+        self._loop = asyncio.get_running_loop()
+        self.touched = self._loop.time()
+
+    @property
+    def idle(self) -> bool:
+        """Says that nobody subscribes, nothing is being committed, and no turn runs or waits."""
+        return not self._in_flight and self.hub.idle and self.lane.idle
+
+    @property
+    def in_flight(self) -> int:
+        """Is how many batches are being committed."""
+        return self._in_flight
+
+    # -- the log, as `LogStorage`
+
+    @property
+    def head(self) -> int:
+        """Is the seq of the last committed row."""
+        return self._partition.head
+
+    @property
+    def floor(self) -> int:
+        """Is the seq up to which rows are trimmed."""
+        return self._partition.floor
+
+    @property
+    def epoch(self) -> str:
+        """Is the epoch of the log."""
+        return self._partition.epoch
+
+    async def read(
+        self, *, after: int = 0, before: int | None = None, limit: int = 200, max_bytes: int = 1 << 20, newest: bool = False
+    ) -> list[Row]:
+        """Returns rows; see `Partition.read`."""
+        return await self._partition.read(
+            after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest
+        )
+
+    async def keys(self, prefix: str) -> dict[str, bytes]:
+        """Returns keys; see `Partition.keys`."""
+        return await self._partition.keys(prefix)
+
+    async def commit(self, batch: Batch, told: Told | None = None) -> Committed:
+        """Commits a batch and tells its rows; waits where storage has too much to do."""
+        self._in_flight += 1
+        try:
+            return await self._partition.commit(self.lane.marked(batch), self._teller(told))
+        finally:
+            self._done()
+
+    def submit(self, batch: Batch, told: Told | None = None) -> asyncio.Future[Committed]:
+        """Commits a batch, at once in order, and tells its rows; raises StorageBusy where storage has too much to do."""
+        future = self._partition.submit(self.lane.marked(batch), self._teller(told))
+        self._in_flight += 1
+        future.add_done_callback(self._done)
+        return future
+
+    def post(self, row: NewRow, told: Told | None = None) -> asyncio.Future[Committed]:
+        """Appends a client's message, at once in order; it is told before the future has its outcome.
+
+        Args:
+            row: the message.
+            told: is called when the row is durable and told to the subscribers; not for a repeat.
+
+        Raises:
+            Draining: the runtime is stopping.
+            MailboxFull: too many messages of this conversation are being committed.
+            StorageBusy, StorageFailed, StorageClosed: storage takes no more.
+        """
+        if self.runtime.draining:
+            raise Draining
+        if self._in_flight >= self.runtime.mailbox_max:
+            raise MailboxFull(self.name, self.runtime.mailbox_max)
+        return self.submit(Batch(rows=(row,)), told)
+
+    def _done(self, _future: object = None) -> None:
+        self._in_flight -= 1
+        self.touched = self._loop.time()
+
+    def _teller(self, told: Told | None) -> Told:
+        if told is None:
+            return self._committed
+
+        def both(committed: Committed) -> None:
+            self._committed(committed)
+            told(committed)
+
+        return both
+
+    def _committed(self, committed: Committed) -> None:
+        """Tells what has become durable: subscribers first, then the turn lane."""
+        if committed.rows:
+            self.hub.committed(committed.rows)
+            self.lane.committed(committed.rows)
+
+    def turn_storage(self) -> TurnStorage:
+        """Returns the log as user code has it."""
+        return TurnStorage(self)
+
+    # -- subscribers
+
+    async def open(self, sink: Sink, principal: str, request: PositionRequest, old: Subscription | None) -> Subscription:
+        """Answers an open and subscribes the sink, or moves its subscription `old`.
+
+        Raises:
+            StorageError: the log cannot be read.
+        """
+        instant = None
+        if request.at is not None and 0 < request.after <= self.head and request.epoch == self.epoch:
+            instant = await self._instant(request.after)
+        # From here to the end in one step: nothing can be committed between the answer and the subscription.
+        start = decide_start(
+            request, epoch=self.epoch, floor=self.floor, head=self.head, instant=instant
+        )
+        if old is not None:
+            self.hub.unsubscribe(old)
+        state, turn = self.lane.state
+        sink.tell(
+            Opened(self.name, self.epoch, self.floor, self.head, start.seq, start.reason, state, turn)
+        )
+        self.touched = self._loop.time()
+        return self.hub.subscribe(sink, principal, start.seq)
+
+    async def _instant(self, seq: int) -> str | None:
+        rows = self.hub.recall(seq - 1) or await self.read(after=seq - 1, before=seq + 1, limit=1)
+        return instant_text(rows[0].at) if rows and rows[0].seq == seq else None
+
+    def signal(self, event: Signal, sender: Sink) -> None:
+        """Relays a signal to the other subscribers."""
+        self.touched = self._loop.time()
+        self.hub.signal(event, sender)
+
+
+class TurnStorage:
+    """Is the log as the user's code in the turn lane has it: what it appends carries the turn.
+
+    It outlives the record, because user code may keep it: then it works on the record that there is.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+
+    @property
+    def name(self) -> str:
+        """Is the conversation."""
+        return self._conversation.name
+
+    @property
+    def head(self) -> int:
+        """Is the seq of the last committed row."""
+        return self._conversation.head
+
+    async def commit(self, batch: Batch, told: Told | None = None) -> Committed:
+        """Commits a batch whose rows belong to the running turn, if one runs."""
+        conversation = self._conversation
+        if conversation.gone:
+            conversation = self._conversation = await conversation.runtime.conversation(conversation.name)
+        return await conversation.commit(conversation.lane.stamped(batch), told)
+
+    async def read(
+        self, *, after: int = 0, before: int | None = None, limit: int = 200, max_bytes: int = 1 << 20, newest: bool = False
+    ) -> list[Row]:
+        """Returns rows; see `Partition.read`."""
+        return await self._conversation.read(
+            after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest
+        )

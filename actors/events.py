@@ -1,0 +1,117 @@
+"""What subscribers are told. An event is made once and handed to everybody; whoever encodes it keeps the bytes on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ..storage import Row
+
+__all__ = ["Closed", "Event", "Live", "Opened", "Presence", "RowsTold", "Signal", "TurnState", "TurnTold"]
+
+TurnState = Literal["idle", "queued", "running", "waiting", "done", "stopped", "error"]
+
+
+class Event:
+    """Is something told about one conversation. `wire` is its encoded form, once somebody has made it."""
+
+    __slots__ = ("conversation", "wire")
+
+    def __init__(self, conversation: str) -> None:
+        self.conversation = conversation
+        self.wire: bytes | None = None
+
+
+class Opened(Event):
+    """Is the answer to an open: the position that was accepted or, with a `reason`, the one given instead."""
+
+    __slots__ = ("epoch", "floor", "head", "reason", "start", "turn", "turn_id")
+
+    def __init__(
+        self,
+        conversation: str,
+        epoch: str,
+        floor: int,
+        head: int,
+        start: int,
+        reason: str | None,
+        turn: TurnState,
+        turn_id: int | str | None,
+    ) -> None:
+        super().__init__(conversation)
+        self.epoch = epoch
+        self.floor = floor
+        self.head = head
+        self.start = start
+        self.reason = reason
+        self.turn = turn
+        self.turn_id = turn_id
+
+
+class RowsTold(Event):
+    """Is a run of consecutive committed rows."""
+
+    __slots__ = ("epoch", "rows")
+
+    def __init__(self, conversation: str, epoch: str, rows: Sequence[Row]) -> None:
+        super().__init__(conversation)
+        self.epoch = epoch
+        self.rows = rows
+
+
+class Live(Event):
+    """Says that everything up to `seq` has been told; what follows is live."""
+
+    __slots__ = ("seq",)
+
+    def __init__(self, conversation: str, seq: int) -> None:
+        super().__init__(conversation)
+        self.seq = seq
+
+
+class TurnTold(Event):
+    """Is the state of a turn; `queued` says how many wait, itself included, where it is one of them."""
+
+    __slots__ = ("id", "queued", "state")
+
+    def __init__(self, conversation: str, id: int | str, state: TurnState, queued: int | None = None) -> None:
+        super().__init__(conversation)
+        self.id = id
+        self.state = state
+        self.queued = queued
+
+
+class Signal(Event):
+    """Is something ephemeral from one principal to the other subscribers; `data` is its JSON, None where it has none."""
+
+    __slots__ = ("by", "data", "name")
+
+    def __init__(self, conversation: str, name: str, data: bytes | None, by: str) -> None:
+        super().__init__(conversation)
+        self.name = name
+        self.data = data
+        self.by = by
+
+
+class Presence(Event):
+    """Is who has the conversation open: how many principals and, up to a hundred, their names."""
+
+    __slots__ = ("count", "principals")
+
+    def __init__(self, conversation: str, count: int, principals: list[str] | None) -> None:
+        super().__init__(conversation)
+        self.count = count
+        self.principals = principals
+
+
+class Closed(Event):
+    """Says that the subscription was ended, and why (an error code)."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, conversation: str, code: str) -> None:
+        super().__init__(conversation)
+        self.code = code
+
+    def __repr__(self) -> Any:
+        return f"<Closed {self.conversation!r} {self.code}>"

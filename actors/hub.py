@@ -1,0 +1,345 @@
+"""The hub: committed rows to subscribers, with one integer per subscriber and no queue of rows.
+
+The log is the send buffer. Each subscription has a position, the last row handed to its sink, and is live or lagging.
+
+- A commit hands the shared event to every live subscription that is writable and at the row before, in one step of the
+  loop without await. All others become lagging.
+- A lagging subscription is pumped: it gets runs of rows from the tail ring or the log, each behind its position, until
+  it is at the head. It becomes live in the very step that finds it there, so that nothing falls between.
+
+Only committed rows are ever read, each write moves the position by exactly the rows written, and one side alone writes:
+the commit where the subscription is live, the pump where it is not. A subscription whose sink takes no more is not
+pumped until the sink says so; it costs its integer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Protocol
+
+from ..storage import Row, StorageError
+from .events import Closed, Event, Live, Presence, RowsTold, Signal, TurnTold
+
+__all__ = ["Hub", "HubLog", "Sink", "Subscription", "runs"]
+
+FAN_OUT_MAX = 256
+RUN_ROWS_MAX = 200
+RUN_BYTES_MAX = 1 << 20
+PUMP_BYTES_MAX = 64 << 10
+TAIL_ROWS_MAX = 256
+TAIL_BYTES_MAX = 4 << 20
+PUMPS_PER_STEP = 32
+PENDING_MAX = 32
+PRESENCE_INTERVAL_S = 1.0
+PRESENCE_NAMES_MAX = 100
+
+logger = logging.getLogger("parlatory.actors")
+
+
+class Sink(Protocol):
+    """Is where a subscriber's events go, such as a socket."""
+
+    @property
+    def writable(self) -> bool:
+        """Says that it takes more now. When it becomes so again it calls `Subscription.resume`."""
+
+    def tell(self, event: Event) -> None:
+        """Takes an event; never waits, never raises."""
+
+
+class HubLog(Protocol):
+    """Is what the hub needs of a log."""
+
+    @property
+    def name(self) -> str:
+        """Is the conversation."""
+
+    @property
+    def epoch(self) -> str:
+        """Is the epoch of the log."""
+
+    @property
+    def head(self) -> int:
+        """Is the seq of the last committed row."""
+
+    async def read(
+        self, *, after: int = 0, before: int | None = None, limit: int = 200, max_bytes: int = 1 << 20, newest: bool = False
+    ) -> list[Row]:
+        """Returns rows."""
+
+
+class Subscription:
+    """Is one sink's place in a conversation.
+
+    Attributes:
+        position: the last row handed to the sink.
+        live: whether commits write to it; otherwise the pump does.
+    """
+
+    __slots__ = ("_hub", "_pending", "_presence_at", "_queued", "_turn_seen", "live", "position", "principal", "sink")
+
+    def __init__(self, hub: Hub, sink: Sink, principal: str, position: int) -> None:
+        self.sink = sink
+        self.principal = principal
+        self.position = position
+        self.live = False
+        self._hub = hub
+        self._queued = False
+        self._turn_seen = hub._turns_told
+        # What is ephemeral and could not be told: the latest per kind and author.
+        self._pending: dict[tuple[str, str], Event] = {}
+
+    def resume(self) -> None:
+        """Is called by the sink when it has become writable."""
+        while self._pending and self.sink.writable:
+            self.sink.tell(self._pending.pop(next(iter(self._pending))))
+        if not self.live:
+            self._hub._enqueue(self)
+
+    def tell(self, event: Event, key: tuple[str, str]) -> None:
+        """Tells something ephemeral, now or, coalesced by `key`, when the sink is writable."""
+        if self.sink.writable:
+            self.sink.tell(event)
+            return
+        self._pending.pop(key, None)
+        if len(self._pending) >= PENDING_MAX:
+            del self._pending[next(iter(self._pending))]
+        self._pending[key] = event
+
+
+class Hub:
+    """Tells one conversation's subscribers what was committed, and what is ephemeral."""
+
+    def __init__(self, log: HubLog) -> None:
+        self._log = log
+        self._subscriptions: dict[Subscription, None] = {}
+        self._live: dict[Subscription, None] = {}
+        self._ready: deque[Subscription] = deque()
+        self._pump: asyncio.Task[None] | None = None
+        self._fresh: list[Row] = []
+        self._tail: deque[Row] = deque()
+        self._tail_bytes = 0
+        self._turn: TurnTold | None = None
+        self._turns_told = 0
+        self._presence_timer: asyncio.TimerHandle | None = None
+        self._presence_at = float("-inf")
+
+    # -- subscribing
+
+    @property
+    def idle(self) -> bool:
+        """Says that nobody subscribes and nothing runs."""
+        return not self._subscriptions and self._pump is None
+
+    @property
+    def subscriptions(self) -> Sequence[Subscription]:
+        """Are all subscriptions, oldest first."""
+        return tuple(self._subscriptions)
+
+    def subscribe(self, sink: Sink, principal: str, position: int) -> Subscription:
+        """Adds a subscription behind a position, which is at most the head; rows, then `Live`, follow."""
+        subscription = Subscription(self, sink, principal, position)
+        self._subscriptions[subscription] = None
+        self._enqueue(subscription)
+        self._schedule_presence()
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Takes a subscription out; idempotent. Nothing is told to it any more."""
+        if subscription in self._subscriptions:
+            del self._subscriptions[subscription]
+            self._live.pop(subscription, None)
+            subscription.live = False
+            subscription._pending.clear()
+            self._schedule_presence()
+
+    # -- telling rows
+
+    def committed(self, rows: Sequence[Row]) -> None:
+        """Tells rows that have just been committed; called once per commit, in seq order.
+
+        What is committed in one step of the loop is told together, at the end of that step: one frame for a group.
+        """
+        self._remember(rows)
+        if self._live:
+            if not self._fresh:
+                asyncio.get_running_loop().call_soon(self._tell_fresh)
+            self._fresh += rows
+
+    def _tell_fresh(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        for run in runs(fresh):
+            event = RowsTold(self._log.name, self._log.epoch, run)
+            before, last = run[0].seq - 1, run[-1].seq
+            told = 0
+            late: list[Subscription] = []
+            for subscription in self._live:
+                if subscription.position == before and told < FAN_OUT_MAX and subscription.sink.writable:
+                    subscription.position = last
+                    subscription.sink.tell(event)
+                    told += 1
+                elif subscription.position < last:
+                    late.append(subscription)
+            for subscription in late:
+                del self._live[subscription]
+                subscription.live = False
+                self._enqueue(subscription)
+
+    def _remember(self, rows: Sequence[Row]) -> None:
+        tail = self._tail
+        if tail and tail[-1].seq + 1 != rows[0].seq:
+            tail.clear()
+            self._tail_bytes = 0
+        for row in rows:
+            tail.append(row)
+            self._tail_bytes += len(row.body)
+        while tail and (len(tail) > TAIL_ROWS_MAX or self._tail_bytes > TAIL_BYTES_MAX):
+            self._tail_bytes -= len(tail.popleft().body)
+
+    def recall(self, after: int) -> list[Row] | None:
+        """Returns the rows behind `after` from the tail ring, as many as one pump step takes; None if it lacks them."""
+        tail = self._tail
+        if not tail or after + 1 < tail[0].seq:
+            return None
+        rows: list[Row] = []
+        size = 0
+        for row in islice(tail, after + 1 - tail[0].seq, None):
+            size += len(row.body)
+            if rows and (size > PUMP_BYTES_MAX or len(rows) == RUN_ROWS_MAX):
+                break
+            rows.append(row)
+        return rows
+
+    # -- the pump
+
+    def _enqueue(self, subscription: Subscription) -> None:
+        if subscription._queued or subscription not in self._subscriptions or not subscription.sink.writable:
+            return
+        subscription._queued = True
+        self._ready.append(subscription)
+        if self._pump is None:
+            loop = asyncio.get_running_loop()
+            self._pump = loop.create_task(self._run_pump(), name=f"parlatory pump {self._log.name!r}")
+
+    async def _run_pump(self) -> None:
+        """Serves lagging subscriptions in turn, each a run of rows at a time."""
+        steps = 0
+        event: RowsTold | None = None
+        try:
+            while self._ready:
+                subscription = self._ready.popleft()
+                subscription._queued = False
+                if subscription not in self._subscriptions or subscription.live or not subscription.sink.writable:
+                    continue
+                if subscription.position < self._log.head:
+                    rows = self.recall(subscription.position)
+                    if rows is None:
+                        rows = await self._read(subscription)
+                        if rows is None or subscription not in self._subscriptions:
+                            continue
+                    # Many lag at the same place: they share one event.
+                    if event is None or (event.rows[0].seq, event.rows[-1].seq) != (rows[0].seq, rows[-1].seq):
+                        event = RowsTold(self._log.name, self._log.epoch, rows)
+                    subscription.position = rows[-1].seq
+                    subscription.sink.tell(event)
+                if subscription.position == self._log.head and subscription.sink.writable:
+                    self._go_live(subscription)
+                else:
+                    self._enqueue(subscription)
+                steps += 1
+                if steps % PUMPS_PER_STEP == 0:
+                    await asyncio.sleep(0)
+        finally:
+            self._pump = None
+
+    async def _read(self, subscription: Subscription) -> list[Row] | None:
+        try:
+            rows = await self._log.read(after=subscription.position, limit=RUN_ROWS_MAX, max_bytes=PUMP_BYTES_MAX)
+        except StorageError:
+            logger.exception("the rows of %r behind %d cannot be read", self._log.name, subscription.position)
+            self.end(subscription, "internal")
+            return None
+        if not rows or rows[0].seq != subscription.position + 1:
+            logger.error("%r has no row %d below its head", self._log.name, subscription.position + 1)
+            self.end(subscription, "internal")
+            return None
+        return rows
+
+    def _go_live(self, subscription: Subscription) -> None:
+        """Makes a subscription live: it is at the head, and nothing can be committed before this step ends."""
+        subscription.live = True
+        self._live[subscription] = None
+        subscription.sink.tell(Live(self._log.name, subscription.position))
+        if subscription._turn_seen != self._turns_told and self._turn is not None:
+            subscription._turn_seen = self._turns_told
+            subscription.sink.tell(self._turn)
+
+    # -- what is ephemeral
+
+    def tell_turn(self, event: TurnTold) -> None:
+        """Tells the state of a turn to who is live; a lagging subscription learns the last one when it is live again."""
+        self._turn = event
+        self._turns_told += 1
+        for subscription in self._live:
+            if subscription.sink.writable:
+                subscription._turn_seen = self._turns_told
+                subscription.sink.tell(event)
+            # Not writable: the next row or the reconnection shows it as lagging; a turn told out of order would lie.
+        for subscription in [one for one in self._live if one._turn_seen != self._turns_told]:
+            del self._live[subscription]
+            subscription.live = False
+
+    def signal(self, event: Signal, sender: Sink) -> None:
+        """Relays a signal to every subscription but the sender's own."""
+        for subscription in self._subscriptions:
+            if subscription.sink is not sender:
+                subscription.tell(event, (event.name, event.by))
+
+    def end(self, subscription: Subscription, code: str) -> None:
+        """Ends a subscription from this side, and says why."""
+        if subscription in self._subscriptions:
+            self.unsubscribe(subscription)
+            subscription.sink.tell(Closed(self._log.name, code))
+
+    def close(self) -> None:
+        """Stops the presence timer; the pump ends with its subscriptions."""
+        if self._presence_timer is not None:
+            self._presence_timer.cancel()
+            self._presence_timer = None
+
+    def _schedule_presence(self) -> None:
+        """Tells presence soon, at most once a second."""
+        if self._presence_timer is None:
+            loop = asyncio.get_running_loop()
+            self._presence_timer = loop.call_at(
+                max(loop.time(), self._presence_at + PRESENCE_INTERVAL_S), self._tell_presence
+            )
+
+    def _tell_presence(self) -> None:
+        self._presence_timer = None
+        if not self._subscriptions:
+            return
+        self._presence_at = asyncio.get_running_loop().time()
+        names = sorted({subscription.principal for subscription in self._subscriptions})
+        event = Presence(self._log.name, len(names), names if len(names) <= PRESENCE_NAMES_MAX else None)
+        for subscription in self._subscriptions:
+            subscription.tell(event, ("", ""))
+
+
+def runs(rows: Sequence[Row], rows_max: int = RUN_ROWS_MAX, bytes_max: int = RUN_BYTES_MAX) -> Iterator[Sequence[Row]]:
+    """Cuts rows into runs that one frame may hold: at most `rows_max` rows and `bytes_max` bytes, at least one row."""
+    if len(rows) == 1:
+        yield rows
+        return
+    start = size = 0
+    for index, row in enumerate(rows):
+        size += len(row.json())
+        if index > start and (size > bytes_max or index - start == rows_max):
+            yield rows[start:index]
+            start, size = index, len(row.json())
+    if start < len(rows):
+        yield rows[start:]

@@ -1,0 +1,83 @@
+"""References to conversations, for code beside the agents: web handlers, webhooks, jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..storage import Batch, Committed, Message, MessageLog, Row, Told, new_row
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+__all__ = ["Ref"]
+
+
+class Ref:
+    """Is one conversation of a runtime, seen from outside. Made by `Runtime.get`; cheap, and valid as long as the runtime.
+
+    Attributes:
+        name: the conversation, `<agent>/<name>`.
+    """
+
+    def __init__(self, runtime: Runtime, name: str) -> None:
+        self._runtime = runtime
+        self.name = name
+
+    async def append(
+        self, message: Message | Mapping[str, Any], *, by: str | None = None, client_id: str | None = None
+    ) -> int:
+        """Appends a message as a client would: told to everybody, deduplicated, and answered by the agent.
+
+        Args:
+            message: a message, or a mapping in a dialect that `normalize` reads. One of role user starts a turn.
+            by: the author; by default `user` for role user, else `agent`.
+            client_id: makes it idempotent: a repeat by the same author returns the first seq.
+
+        Returns:
+            The seq, once the row is durable and told.
+
+        Raises:
+            CodecError: the message cannot be stored; `path` says where.
+            ClientIdConflict: the client id belongs to another message of this author.
+            MailboxFull, StorageBusy: too much waits; try again.
+            Draining: the runtime is stopping.
+            StorageError: it was not written.
+        """
+        _, row = new_row(message, by=by, client_id=client_id)
+        record = await self._runtime.conversation(self.name)
+        return (await record.post(row)).seq
+
+    async def log(self) -> MessageLog:
+        """Returns the log of the conversation, for reading and for appends that start no turn."""
+        storage = _RefStorage(self._runtime, self.name)
+        await storage.load()
+        return MessageLog(storage)
+
+    def __repr__(self) -> str:
+        return f"<Ref {self.name!r}>"
+
+
+class _RefStorage:
+    """Is a log that asks the runtime for the record at each use, because the one of before may be gone."""
+
+    def __init__(self, runtime: Runtime, name: str) -> None:
+        self.name = name
+        self._runtime = runtime
+
+    async def load(self) -> None:
+        self._partition = await self._runtime.engine.partition(self.name)
+        await self._runtime.conversation(self.name)
+
+    @property
+    def head(self) -> int:
+        return self._partition.head
+
+    async def commit(self, batch: Batch, told: Told | None = None) -> Committed:
+        self._runtime.check_accepting()
+        return await (await self._runtime.conversation(self.name)).commit(batch, told)
+
+    async def read(
+        self, *, after: int = 0, before: int | None = None, limit: int = 200, max_bytes: int = 1 << 20, newest: bool = False
+    ) -> list[Row]:
+        return await self._partition.read(after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest)

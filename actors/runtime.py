@@ -1,0 +1,245 @@
+"""The runtime: agents over an engine, one record per conversation in use, and what keeps their number down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from ..storage import Engine, StorageError, check_name, split_name
+from .agent import Agent, wire_name_of
+from .conversation import Conversation
+from .errors import Draining, UnknownAgent
+from .ref import Ref
+from .residency import Residency
+
+__all__ = ["Runtime"]
+
+DUE_PAGE = 256
+NEVER = 0
+
+logger = logging.getLogger("parlatory.actors")
+
+
+class Runtime:
+    """Runs agents, one actor per conversation. Use it as `async with Runtime(engine, [Bot]) as runtime:`.
+
+    It owns the engine: leaving the block ends running turns, stops the agents and closes the engine.
+
+    Args:
+        engine: where the conversations lie: `await open_engine("sqlite:///data")`.
+        agents: the agent classes, each under its own wire name.
+        idle_timeout_s: after how many seconds without use an agent instance, and then the record of a conversation
+            that nobody watches, is let go.
+        max_resident: how many agent instances there are at once; an activation beyond it waits for an idle one.
+        mailbox_max: how many messages of one conversation may be on their way to the disk; more are refused as busy.
+        redeliveries_max: how many conversations with unfinished work are taken up at a time when the runtime starts.
+        stop_grace_s: how long a cancelled handler has for its `finally`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        agents: Iterable[type[Agent]],
+        *,
+        idle_timeout_s: float = 60,
+        max_resident: int = 10_000,
+        mailbox_max: int = 1_000,
+        redeliveries_max: int = 16,
+        stop_grace_s: float = 5,
+    ) -> None:
+        self.engine = engine
+        self.agents: dict[str, type[Agent]] = {}
+        for agent in agents:
+            if self.agents.setdefault(agent.wire_name, agent) is not agent:
+                raise ValueError(f"two agents are named {agent.wire_name!r}; give one of them another name = '...'")
+        if not self.agents:
+            raise ValueError("a runtime needs at least one agent class")
+        if idle_timeout_s <= 0 or mailbox_max < 1 or redeliveries_max < 1:
+            raise ValueError("idle_timeout_s, mailbox_max and redeliveries_max are positive")
+        self.idle_timeout_s = idle_timeout_s
+        self.mailbox_max = mailbox_max
+        self.stop_grace_s = stop_grace_s
+        self.residency = Residency(max_resident)
+        self.draining = False
+        self._redeliveries_max = redeliveries_max
+        self._records: dict[str, Conversation] = {}
+        self._loading: dict[str, asyncio.Task[Conversation]] = {}
+        self._redelivery: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    # -- conversations
+
+    def get(self, agent: type[Agent] | str, name: str) -> Ref:
+        """Returns a reference to one conversation; it reads and writes nothing.
+
+        Args:
+            agent: the class, or its wire name.
+            name: the second half of the conversation's name, 1 to 512 bytes of UTF-8.
+
+        Raises:
+            UnknownAgent: the runtime has no such agent.
+            InvalidName: the name cannot be one.
+        """
+        wire_name = wire_name_of(agent)
+        if wire_name not in self.agents:
+            raise UnknownAgent(wire_name, tuple(self.agents))
+        return Ref(self, check_name(f"{wire_name}/{name}"))
+
+    @property
+    def conversations(self) -> int:
+        """Is how many conversations have a record now."""
+        return len(self._records)
+
+    def resident(self, name: str) -> Conversation | None:
+        """Returns the record of a conversation if there is one now."""
+        return self._records.get(name)
+
+    async def conversation(self, name: str) -> Conversation:
+        """Returns the record of a conversation, loading it first if need be.
+
+        Raises:
+            UnknownAgent, InvalidName: there can be no such conversation.
+            StorageError: its partition cannot be opened.
+        """
+        record = self._records.get(name)
+        if record is not None:
+            return record
+        loading = self._loading.get(name)
+        if loading is None:
+            agent_name, _ = split_name(name)
+            agent = self.agents.get(agent_name)
+            if agent is None:
+                raise UnknownAgent(agent_name, tuple(self.agents))
+            # One loading per name: who comes meanwhile waits for the same record.
+            loading = asyncio.get_running_loop().create_task(self._load(name, agent), name=f"parlatory load {name!r}")
+            self._loading[name] = loading
+        return await asyncio.shield(loading)
+
+    async def _load(self, name: str, agent: type[Agent]) -> Conversation:
+        try:
+            partition = await self.engine.partition(name)
+            record = self._records[name] = Conversation(self, agent, partition)
+        finally:
+            del self._loading[name]
+        if self._sweeper is None and not self._closed:
+            self._schedule_sweep()
+        return record
+
+    # -- idleness
+
+    def _schedule_sweep(self) -> None:
+        interval = min(15.0, self.idle_timeout_s / 4)
+        self._sweeper = asyncio.get_running_loop().call_later(interval, self._sweep)
+
+    def _sweep(self) -> None:
+        """Lets go what has been idle for long; sleeps itself once nothing is left."""
+        self._sweeper = None
+        since = asyncio.get_running_loop().time() - self.idle_timeout_s
+        gone = []
+        for record in self._records.values():
+            if record.touched > since or record.in_flight:
+                continue
+            if record.lane.idle:
+                if record.idle:
+                    gone.append(record)
+            elif record.lane.quiet:
+                record.lane.dismiss()
+        for record in gone:
+            self._forget(record)
+        if self._records:
+            self._schedule_sweep()
+
+    def _forget(self, record: Conversation) -> None:
+        del self._records[record.name]
+        record.gone = True
+        record.hub.close()
+
+    # -- starting and stopping
+
+    async def __aenter__(self) -> Self:
+        """Starts the runtime: takes up what an earlier process left unfinished."""
+        task = asyncio.get_running_loop().create_task(self._redeliver(), name="parlatory redelivery")
+        self._redelivery = task
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops the runtime; see `close`."""
+        await self.close()
+
+    async def _redeliver(self) -> None:
+        """Goes through the conversations with unfinished work, a few at a time."""
+        places = asyncio.Semaphore(self._redeliveries_max)
+        after = 0
+        try:
+            async with asyncio.TaskGroup() as group:
+                while page := await self.engine.due(now=NEVER, after=after, limit=DUE_PAGE):
+                    for due in page:
+                        after = due.cursor
+                        await places.acquire()
+                        if self.draining:
+                            return
+                        group.create_task(self._redeliver_one(due.name, places), name=f"parlatory redeliver {due.name!r}")
+        except StorageError:
+            logger.exception("unfinished work cannot be read; it waits for the next start")
+
+    async def _redeliver_one(self, name: str, places: asyncio.Semaphore) -> None:
+        try:
+            record = await self.conversation(name)
+            record.lane.redeliver()
+            await record.lane.join()
+        except UnknownAgent:
+            logger.warning("%r has unfinished work, but its agent is not registered", name)
+        except StorageError:
+            logger.exception("the unfinished work of %r cannot be read", name)
+        finally:
+            places.release()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Starts no turn any more and waits for those that run, `timeout_s` at most; what is left is redelivered later.
+
+        Clients' sends, and `Ref.append`, raise Draining from now on; reading goes on.
+        """
+        self.draining = True
+        busy = [record.lane for record in self._records.values() if not record.lane.quiet]
+        if busy:
+            joins = [asyncio.ensure_future(lane.join()) for lane in busy]
+            _, late = await asyncio.wait(joins, timeout=timeout_s)
+            for join in late:
+                join.cancel()
+            if late:
+                await asyncio.gather(*(lane.interrupt(self.stop_grace_s) for lane in busy if not lane.quiet))
+
+    async def close(self) -> None:
+        """Ends running turns, stops the agents, commits what is queued, and closes the engine; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        await self.drain(0)
+        if self._redelivery is not None:
+            self._redelivery.cancel()
+            await asyncio.wait({self._redelivery})
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        lanes = [record.lane for record in self._records.values() if not record.lane.idle and record.lane.quiet]
+        for lane in lanes:
+            lane.dismiss()
+        if lanes:
+            joins = [asyncio.ensure_future(lane.join()) for lane in lanes]
+            _, late = await asyncio.wait(joins, timeout=self.stop_grace_s)
+            for join in late:
+                join.cancel()
+            await asyncio.gather(*(lane.interrupt(self.stop_grace_s) for lane in lanes if not lane.quiet))
+        for record in list(self._records.values()):
+            record.hub.close()
+        await self.engine.close()
+
+    def check_accepting(self) -> None:
+        """Raises Draining once the runtime is stopping."""
+        if self.draining:
+            raise Draining
