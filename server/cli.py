@@ -1,0 +1,196 @@
+"""The command line: `parlatory serve | chat | tail | log`. Errors are one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+
+__all__ = ["main"]
+
+EPILOG = "Each command has its own --help."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit code: 0, 1 if storage has failed, 2 for an error of the caller."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+    logging.getLogger("parlatory.server.websockets").setLevel(logging.WARNING)
+    try:
+        return int(options.run(options))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if not _is_expected(error):
+            raise
+        print(f"parlatory: {error}", file=sys.stderr)
+        return 2
+
+
+def _is_expected(error: Exception) -> bool:
+    from ..storage import ParlatoryError
+    from .loading import LoadError
+
+    return isinstance(error, ParlatoryError | LoadError | OSError | ValueError)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="parlatory", description="Durable, live conversations.", epilog=EPILOG)
+    parser.add_argument("--version", action="version", version=f"parlatory {__version__}")
+    parser.add_argument(
+        "--log-level", default="warning", choices=["debug", "info", "warning", "error"], help="what goes to stderr"
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="serve the agents of a Python file")
+    serve.add_argument("target", metavar="FILE.py[:Agent,...]", help="the file, and which of its agents; default all")
+    serve.add_argument("--data", required=True, metavar="DIR", help="the data directory; made if it is not there")
+    serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (default %(default)s)")
+    serve.add_argument("--port", type=_port, default=8000, help="the port, 0 for a free one (default %(default)s)")
+    serve.add_argument(
+        "--idle-timeout", type=_seconds, default=60.0, metavar="S",
+        help="seconds after which an idle conversation is let go (default %(default)g)",
+    )  # fmt: skip
+    serve.add_argument(
+        "--drain", type=_seconds, default=10.0, metavar="S",
+        help="seconds over which sockets are closed at SIGTERM (default %(default)g)",
+    )  # fmt: skip
+    serve.add_argument(
+        "--allow-anonymous", action="store_true", help="serve everybody beyond this machine, without any access rules"
+    )
+    serve.add_argument("--origin", action="append", metavar="URL", help="an Origin that browsers may come from; may repeat")
+    serve.set_defaults(run=_serve)
+
+    chat = commands.add_parser("chat", help="talk in a conversation")
+    _address(chat)
+    chat.set_defaults(run=_chat)
+
+    tail = commands.add_parser("tail", help="follow a conversation")
+    _address(tail)
+    tail.add_argument("-n", type=_count, default=10, metavar="N", help="begin with the last N rows (default %(default)s)")
+    tail.add_argument("--json", action="store_true", help="print JSON lines")
+    tail.set_defaults(run=_tail)
+
+    log = commands.add_parser("log", help="print a conversation from its data directory, beside a live server too")
+    log.add_argument("data", metavar="DATA", help="the data directory")
+    log.add_argument("conversation", metavar="CONVERSATION", help="agent/name")
+    log.set_defaults(run=_log)
+    return parser
+
+
+def _address(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help="the server, such as ws://127.0.0.1:8000/v1")
+    parser.add_argument("conversation", metavar="CONVERSATION", help="agent/name")
+    parser.add_argument(
+        "--token", default=os.environ.get("PARLATORY_TOKEN"),
+        help="the access token; better in the environment, as PARLATORY_TOKEN",
+    )  # fmt: skip
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"{text} is no port")
+    return port
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+    return seconds
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError("a count is not negative")
+    return count
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from .loading import load_application
+
+    return asyncio.run(_serve_until_stopped(load_application(options.target), options))
+
+
+async def _serve_until_stopped(application: object, options: argparse.Namespace) -> int:
+    """Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once."""
+    from ..actors import Runtime
+    from ..storage import open_engine
+    from .app import serve
+    from .loading import Application
+
+    assert isinstance(application, Application)
+    engine = await open_engine(f"sqlite:///{options.data}")
+    async with Runtime(engine, application.agents, idle_timeout_s=options.idle_timeout or 0.001) as runtime:
+        server = await serve(
+            runtime,
+            host=options.host,
+            port=options.port,
+            authenticate=application.authenticate,
+            authorize=application.authorize,
+            allow_anonymous=options.allow_anonymous,
+            origins=options.origin,
+            drain_s=options.drain,
+        )
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, lambda: os._exit(1) if stopping.is_set() else stopping.set())
+        print(f"listening on {server.url}", file=sys.stderr, flush=True)
+        await stopping.wait()
+        print("stopping; once more to stop at once", file=sys.stderr, flush=True)
+        await server.close()
+    return 0 if engine.failed is None else 1
+
+
+def _chat(options: argparse.Namespace) -> int:
+    from .cli_chat import chat
+
+    return asyncio.run(chat(options.url, options.conversation, options.token))
+
+
+def _tail(options: argparse.Namespace) -> int:
+    from .cli_tail import tail
+
+    return asyncio.run(tail(options.url, options.conversation, options.token, options.n, options.json))
+
+
+def _log(options: argparse.Namespace) -> int:
+    return asyncio.run(_print_log(options.data, options.conversation))
+
+
+async def _print_log(data: str, conversation: str) -> int:
+    from ..storage import check_name, open_engine
+
+    check_name(conversation)
+    engine = await open_engine(f"sqlite:///{data}", read_only=True)
+    try:
+        partition = await engine.partition(conversation)
+        after = 0
+        while rows := await partition.read(after=after, limit=500, max_bytes=4 << 20):
+            after = rows[-1].seq
+            for row in rows:
+                sys.stdout.buffer.write(row.json() + b"\n")
+            sys.stdout.buffer.flush()
+        if not after:
+            print(f"parlatory: {conversation} has no rows in {data}", file=sys.stderr)
+    finally:
+        await engine.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""The limits of a server, with their units and defaults (PROTOCOL section 1)."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Limits"]
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Are the limits of a server.
+
+    Attributes:
+        frame_bytes: a frame from a client; over it the socket closes with 1009.
+        message_bytes: a message as stored; over it the send is refused.
+        first_frame_bytes: the hello.
+        inflight: unacknowledged sends and calls per socket.
+        conversations: open conversations per socket.
+        page_rows: rows of a page.
+        signal_bytes: the name and data of a signal.
+        bad_frames: the bad frame in a row that closes the socket.
+        answers_bytes: answers that may wait for a client that does not read, before it is not read either.
+        hello_timeout_s: how long a socket may take to say hello.
+        authorize_timeout_s: how long `authenticate` and `authorize` may take.
+        beat_ms: the time between beats, +-20 %.
+        stall_s: how long data may wait without any progress before the socket is aborted.
+        silence_s: how long a peer may be silent before it is pinged, and again before it is aborted.
+        close_s: how long the closing of a socket may take before it is aborted.
+        recheck_s: how often open subscriptions are authorized again.
+        sockets: sockets at a time; more are refused with HTTP 503.
+    """
+
+    frame_bytes: int = 4 << 20
+    message_bytes: int = 1 << 20
+    first_frame_bytes: int = 4096
+    inflight: int = 32
+    conversations: int = 32
+    page_rows: int = 200
+    signal_bytes: int = 16 << 10
+    bad_frames: int = 16
+    answers_bytes: int = 64 << 10
+    hello_timeout_s: float = 5
+    authorize_timeout_s: float = 5
+    beat_ms: int = 10_000
+    stall_s: float = 20
+    silence_s: float = 20
+    close_s: float = 2
+    recheck_s: float = 60
+    sockets: int = 50_000

@@ -1,0 +1,91 @@
+"""Loading the agents of a Python file, with the hooks that stand beside them."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from ..actors import Agent
+from .access import Authenticate, Authorize
+
+__all__ = ["Application", "LoadError", "load_application"]
+
+
+class LoadError(Exception):
+    """Says why a file gives no agents; the text is for whoever wrote the file."""
+
+
+class Application(NamedTuple):
+    """Is what a file offers: its agents, and its functions `authenticate` and `authorize` where it has them."""
+
+    agents: tuple[type[Agent], ...]
+    authenticate: Authenticate | None
+    authorize: Authorize | None
+
+
+def load_application(target: str) -> Application:
+    """Loads `FILE.py`, or `FILE.py:Agent,Other` for some of its agents. Its folder is put on `sys.path`.
+
+    Raises:
+        LoadError: there is no such file, it fails while it is loaded, or it holds no such agents.
+    """
+    path_text, _, names = target.partition(":")
+    path = Path(path_text).resolve()
+    if not path.is_file():
+        raise LoadError(f"there is no file {path_text}")
+    module = _load(path)
+    agents = _agents(module, path_text, [name for name in names.split(",") if name])
+    return Application(agents, _hook(module, "authenticate", 1), _hook(module, "authorize", 3))
+
+
+def _load(path: Path) -> ModuleType:
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise LoadError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise LoadError(f"{path.name} failed while it was loaded: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _agents(module: ModuleType, path: str, names: Sequence[str]) -> tuple[type[Agent], ...]:
+    """Returns the named agents, or all that the file defines itself."""
+    if names:
+        found = []
+        for name in names:
+            agent = getattr(module, name, None)
+            if not (inspect.isclass(agent) and issubclass(agent, Agent)):
+                raise LoadError(f"{path} has no agent class {name}")
+            found.append(agent)
+        return tuple(found)
+    own = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, Agent) and value.__module__ == module.__name__
+    ]
+    if not own:
+        raise LoadError(f"{path} defines no agent: a class that extends parlatory.Agent")
+    return tuple(own)
+
+
+def _hook(module: ModuleType, name: str, arguments: int) -> Any:
+    hook = getattr(module, name, None)
+    if hook is None:
+        return None
+    if not callable(hook):
+        raise LoadError(f"{name} of {module.__name__} is no function")
+    try:
+        inspect.signature(hook).bind(*range(arguments))
+    except TypeError:
+        raise LoadError(f"{name} of {module.__name__} takes {arguments} argument(s)") from None
+    return hook

@@ -1,0 +1,70 @@
+"""What actors tell, as frames: an event is encoded once, by whoever needs it first, and keeps its bytes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from websockets.frames import Frame, Opcode
+
+from ..actors import Closed, Event, Live, Opened, Presence, RowsTold, Signal, TurnTold
+
+__all__ = ["framed", "wire_of"]
+
+_encode = msgspec.json.Encoder().encode
+_text = lru_cache(maxsize=1024)(_encode)
+
+
+def framed(payload: bytes) -> bytes:
+    """Returns a payload as one unfragmented WebSocket text frame of a server."""
+    return Frame(Opcode.TEXT, payload).serialize(mask=False)
+
+
+def wire_of(event: Event) -> bytes:
+    """Returns an event as a WebSocket frame, encoding it only the first time."""
+    wire = event.wire
+    if wire is None:
+        wire = event.wire = framed(_payload(event))
+    return wire
+
+
+def _payload(event: Event) -> bytes:
+    conversation = event.conversation
+    if isinstance(event, RowsTold):
+        rows = b",".join([row.json() for row in event.rows])
+        return b'{"type":"rows","conversation":%b,"epoch":%b,"rows":[%b]}' % (_text(conversation), _text(event.epoch), rows)
+    if isinstance(event, Live):
+        return b'{"type":"live","conversation":%b,"seq":%d}' % (_text(conversation), event.seq)
+    frame: dict[str, Any]
+    if isinstance(event, Opened):
+        turn: dict[str, Any] = {"state": event.turn}
+        if event.turn_id is not None:
+            turn["id"] = event.turn_id
+        frame = {
+            "type": "opened" if event.reason is None else "reset",
+            "conversation": conversation,
+            "epoch": event.epoch,
+            "floor": event.floor,
+            "head": event.head,
+            "from": event.start,
+            "turn": turn,
+        }
+        if event.reason is not None:
+            frame["reason"] = event.reason
+    elif isinstance(event, TurnTold):
+        frame = {"type": "turn", "conversation": conversation, "id": event.id, "state": event.state}
+        if event.queued is not None:
+            frame["queued"] = event.queued
+    elif isinstance(event, Signal):
+        frame = {"type": "signal", "conversation": conversation, "name": event.name, "by": event.by}
+        if event.data is not None:
+            frame["data"] = msgspec.Raw(event.data)
+    elif isinstance(event, Presence):
+        frame = {"type": "presence", "conversation": conversation, "count": event.count}
+        if event.principals is not None:
+            frame["principals"] = event.principals
+    else:
+        assert isinstance(event, Closed)
+        frame = {"type": "closed", "conversation": conversation, "code": event.code}
+    return _encode(frame)
