@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import UNSET, Raw
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Event as WebSocketEvent
 
 from ..actors import Closed as ConversationClosed
 from ..actors import Conversation, Event, PositionRequest, Signal, Subscription, UnknownAgent
@@ -82,6 +84,9 @@ class Connection(Socket):
         self._expiry: asyncio.TimerHandle | None = None
         self._shutting: asyncio.Task[None] | None = None
         self._said_bye = False
+        # Texts that the reader has to serve, and the one that waits for something.
+        self._queued = 0
+        self._slow: asyncio.Task[None] | None = None
 
     def attach(self, app: Server) -> None:
         """Makes it a connection of a server; called before anything is served."""
@@ -111,34 +116,69 @@ class Connection(Socket):
 
     # -- reading
 
+    def process_event(self, event: WebSocketEvent) -> None:
+        """Serves a text in the step that brought it, where nothing stands in front of it; else the reader does."""
+        if isinstance(event, Frame) and event.opcode in (Opcode.TEXT, Opcode.BINARY):
+            if not self._queued and event.opcode is Opcode.TEXT and event.fin and self.may_be_read:
+                try:
+                    text = str(event.data, "utf-8")
+                except UnicodeDecodeError:
+                    pass  # the reader closes with 1007
+                else:
+                    self._receive_now(text)
+                    return
+            self._queued += 1
+        super().process_event(event)
+
+    def _receive_now(self, text: str) -> None:
+        waiting = self._receive(text)
+        if waiting is not None:
+            self._queued += 1
+            self._slow = self.loop.create_task(self._finish(waiting), name=f"parlatory serve {self.id}")
+
+    async def _finish(self, waiting: Awaitable[None]) -> None:
+        try:
+            await waiting
+        except ConnectionClosed:
+            pass
+        finally:
+            self._queued -= 1
+            self._slow = None
+
     async def run(self) -> None:
-        """Serves the socket from its handshake to its end."""
+        """Serves the socket to its end: reads what could not be served in the step that brought it."""
         hello = self.loop.call_later(self.app.limits.hello_timeout_s, self._no_hello)
         try:
             while True:
-                await self.may_read()
                 text = await self.recv()
-                hello.cancel()
+                if self._slow is not None:
+                    await asyncio.wait({self._slow})
+                await self.may_read()
                 if not isinstance(text, str):
-                    await self._shut(Shut(1003, bye=False))
-                    return
-                decision = self.session.receive(text)
-                if decision.answer is not None:
-                    self.answer(decision.answer)
-                if decision.serve is not None:
-                    waiting = self._serve(decision)
-                    if waiting is not None:
-                        await waiting
-                if decision.shut is not None:
-                    await self._shut(decision.shut)
-                    return
+                    self.begin_shut(Shut(1003, bye=False))
+                    continue
+                waiting = self._receive(text)
+                if waiting is not None:
+                    await waiting
+                self._queued -= 1
         except ConnectionClosed:
             pass
         finally:
             hello.cancel()
             self._end()
+            if self._slow is not None:  # what was sent before leaving is served all the same
+                await asyncio.wait({self._slow})
             if self._shutting is not None:
                 await asyncio.wait({self._shutting})
+
+    def _receive(self, text: str) -> Awaitable[None] | None:
+        """Takes a text; returns what is left to wait for."""
+        decision = self.session.receive(text)
+        if decision.answer is not None:
+            self.answer(decision.answer)
+        if decision.shut is not None:
+            self.begin_shut(decision.shut)
+        return None if decision.serve is None else self._serve(decision)
 
     def _serve(self, decision: Decision) -> Awaitable[None] | None:
         """Serves a frame: at once where nothing has to be waited for, else as something to wait for."""
@@ -196,7 +236,7 @@ class Connection(Socket):
         self._hello = frame
         principal = await self._authenticated(None if frame.token is UNSET else frame.token)
         if principal is None:
-            await self._shut(Shut(4401))
+            self.begin_shut(Shut(4401))
             return
         self.principal = principal
         self.session.admitted()
@@ -206,7 +246,7 @@ class Connection(Socket):
     async def _renew(self, frame: Auth) -> None:
         principal = await self._authenticated(frame.token)
         if principal is None:
-            await self._shut(Shut(4401))
+            self.begin_shut(Shut(4401))
             return
         assert self.principal is not None
         if principal.name != self.principal.name:
@@ -433,11 +473,6 @@ class Connection(Socket):
         if self._shutting is None:
             self.session.state = SessionState.CLOSING
             self._shutting = self.loop.create_task(self._say_bye_and_close(shut), name=f"parlatory shut {self.id}")
-
-    async def _shut(self, shut: Shut) -> None:
-        self.begin_shut(shut)
-        assert self._shutting is not None
-        await asyncio.wait({self._shutting})
 
     async def _say_bye_and_close(self, shut: Shut) -> None:
         self._end()

@@ -79,6 +79,11 @@ class Socket(ServerConnection):
                 self._handed += len(wire)
                 self.transport.write(wire)
 
+    @property
+    def may_be_read(self) -> bool:
+        """Says that the client may be read now; see `may_read`."""
+        return self._reading.is_set()
+
     async def may_read(self) -> None:
         """Returns once the client may be read: not while too many answers wait for it to read."""
         if not self._reading.is_set():
