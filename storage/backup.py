@@ -1,0 +1,215 @@
+"""Backing up, restoring and checking a data directory, off the event loop: plain functions that block.
+
+A copy gets an epoch of its own. Whoever serves it serves another log than the original, although it begins alike:
+clients that were ahead of the copy must start over instead of taking its new rows for those they know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from . import schema
+from .codec import decode_message, message_digest
+from .errors import CodecError, SchemaMismatch, StorageError
+from .lock import DirectoryLock
+
+__all__ = ["CheckReport", "Fault", "Progress", "backup_data", "check_data", "restore_data"]
+
+FILE = "parlatory.sqlite"
+PAGES_PER_STEP = 2048
+ROWS_PER_STEP = 10_000
+
+Progress = Callable[[int, int], None]
+"""Is told how much of how much is done."""
+
+
+class Fault(NamedTuple):
+    """Is something wrong in a data directory: in a conversation's row, or (seq 0) in the conversation or the file."""
+
+    conversation: str
+    seq: int
+    what: str
+
+
+class CheckReport(NamedTuple):
+    """Is what a check found."""
+
+    conversations: int
+    rows: int
+    faults: tuple[Fault, ...]
+
+
+def backup_data(directory: Path, to: Path, progress: Progress | None = None) -> int:
+    """Copies a data directory, beside a live server too; returns the bytes written.
+
+    The copy is one moment of the original: every row that was acknowledged before the call is in it.
+
+    Args:
+        directory: the data directory.
+        to: the directory to make; it must not hold data.
+        progress: is told of pages copied.
+
+    Raises:
+        StorageError: there is no data, `to` holds some, or the disk is full.
+    """
+    target = _vacant(to)
+    partial = target.with_suffix(".partial")
+    try:
+        with _opened(directory) as source, contextlib.closing(sqlite3.connect(partial)) as copy:
+            # One read transaction over all steps: otherwise every commit of the server would make the copy start over.
+            source.execute("BEGIN")
+            source.execute("SELECT count(*) FROM meta").fetchone()
+            source.backup(copy, pages=PAGES_PER_STEP, progress=_page_progress(progress))
+            _renew_epoch(copy)
+        partial.rename(target)
+    except (sqlite3.Error, OSError) as error:
+        raise StorageError(f"the backup of {directory} failed: {error}") from error
+    finally:
+        _remove(partial)
+    return target.stat().st_size
+
+
+def restore_data(backup: Path, directory: Path, progress: Progress | None = None) -> None:
+    """Makes a data directory from a backup, with an epoch of its own.
+
+    Args:
+        backup: what `backup_data` made.
+        directory: the data directory to make; it must not hold data.
+        progress: is told of bytes copied.
+
+    Raises:
+        StorageError: there is no backup, it is damaged, or `directory` holds data.
+        DataLocked: a server runs on `directory`.
+    """
+    report = check_data(backup)
+    if report.faults:
+        fault = report.faults[0]
+        raise StorageError(f"{backup} is damaged, see `parlatory check`: {fault.conversation} {fault.seq} {fault.what}")
+    target = _vacant(directory)
+    lock = DirectoryLock(directory)
+    lock.acquire()
+    partial = target.with_suffix(".partial")
+    try:
+        shutil.copyfile(backup / FILE, partial)
+        with contextlib.closing(sqlite3.connect(partial)) as copy:
+            _renew_epoch(copy)
+        partial.rename(target)
+        if progress is not None:
+            progress(1, 1)
+    except (sqlite3.Error, OSError) as error:
+        raise StorageError(f"restoring {backup} failed: {error}") from error
+    finally:
+        _remove(partial)
+        lock.release()
+
+
+def check_data(directory: Path, progress: Progress | None = None) -> CheckReport:
+    """Checks a data directory, beside a live server too: the file, every seq, every body, every digest.
+
+    Args:
+        directory: the data directory.
+        progress: is told of rows checked.
+
+    Raises:
+        StorageError: there is no data, or the file cannot be read at all.
+    """
+    faults: list[Fault] = []
+    rows = 0
+    try:
+        with _opened(directory) as database:
+            for (line,) in database.execute("PRAGMA integrity_check(20)"):
+                if line != "ok":
+                    faults.append(Fault("", 0, line))
+            names = dict(database.execute("SELECT id, name FROM conversation"))
+            floors = dict(database.execute("SELECT id, floor FROM conversation"))
+            ((total,),) = database.execute("SELECT count(*) FROM message")
+            key, expected = None, 1
+            statement = "SELECT conversation, seq, digest, size, body FROM message ORDER BY conversation, seq"
+            for conversation, seq, digest, size, body in database.execute(statement):
+                if conversation != key:
+                    key, expected = conversation, floors.get(conversation, 0) + 1
+                name = names.get(conversation, f"(unknown conversation {conversation})")
+                if conversation not in names:
+                    faults.append(Fault(name, seq, "the row belongs to no conversation"))
+                if seq != expected:
+                    faults.append(Fault(name, seq, f"row {expected} is missing"))
+                expected = seq + 1
+                if what := _fault_of(body, digest, size):
+                    faults.append(Fault(name, seq, what))
+                rows += 1
+                if progress is not None and rows % ROWS_PER_STEP == 0:
+                    progress(rows, total)
+    except sqlite3.DatabaseError as error:
+        faults.append(Fault("", 0, f"the file cannot be read on: {error}"))
+        return CheckReport(0, rows, tuple(faults))
+    return CheckReport(len(names), rows, tuple(faults))
+
+
+def _fault_of(body: object, digest: int | None, size: int) -> str:
+    """Returns what is wrong with a stored message, or nothing."""
+    data = body if isinstance(body, bytes) else str(body).encode()
+    if len(data) != size:
+        return f"the body has {len(data)} bytes, not {size}"
+    try:
+        message = decode_message(data)
+    except CodecError as error:
+        return f"the body does not decode: {error}"
+    if digest is not None and message_digest(message) != digest:
+        return "the body is not the message that was sent"
+    return ""
+
+
+@contextlib.contextmanager
+def _opened(directory: Path) -> Iterator[sqlite3.Connection]:
+    path = directory / FILE
+    if not path.is_file():
+        raise StorageError(f"{directory} holds no parlatory data")
+    quoted = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    with contextlib.closing(sqlite3.connect(f"file:{quoted}?mode=ro", uri=True, isolation_level=None)) as database:
+        database.text_factory = lambda data: data.decode(errors="surrogateescape")
+        try:
+            ((application,),) = database.execute("PRAGMA application_id")
+            ((version,),) = database.execute("PRAGMA user_version")
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorname != "SQLITE_NOTADB":
+                raise
+            raise SchemaMismatch(f"{path} is no SQLite database") from error
+        if application != schema.APPLICATION_ID or version > schema.VERSION:
+            raise SchemaMismatch(f"{path} was written by a newer version, or not by parlatory")
+        yield database
+
+
+def _vacant(directory: Path) -> Path:
+    """Makes a directory and returns the path of the file to be; refuses one that holds data."""
+    target = directory / FILE
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make {directory}: {error.strerror}") from error
+    if target.exists():
+        raise StorageError(f"{directory} holds data already; give an empty directory")
+    return target
+
+
+def _remove(partial: Path) -> None:
+    with contextlib.suppress(OSError):  # it is not there, or it could not even be made: that error is already told
+        partial.unlink()
+
+
+def _renew_epoch(copy: sqlite3.Connection) -> None:
+    with copy:
+        copy.execute("INSERT OR REPLACE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(8),))
+        copy.execute("INSERT OR REPLACE INTO meta VALUES ('clean', '1')")
+    copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _page_progress(progress: Progress | None) -> Callable[[int, int, int], None] | None:
+    if progress is None:
+        return None
+    return lambda _status, remaining, total: progress(total - remaining, total)
