@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help demo test crash lint types run-env dev-env python
+.PHONY: help demo test crash hostile lint types run-env dev-env python
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo    serve a chat on this machine and talk to it; the data stays in ./demo-data'
 	@echo 'make test    run the tests (ARGS="-k name" selects, COVERAGE=1 measures)'
 	@echo 'make crash   kill a loaded server 500 times'
+	@echo 'make hostile send a server 200,000 hostile frames'
 	@echo 'make lint    run ruff'
 	@echo 'make types   run mypy'
 
@@ -25,9 +26,12 @@ else
 	$(BIN)/python -m pytest -q $(ARGS)
 endif
 
-# The long run of what `make test` runs in short.
+# The long runs of what `make test` runs in short.
 crash: dev-env
 	PARLATORY_CRASH_ROUNDS=500 $(BIN)/python -m pytest -q tests/crash $(ARGS)
+
+hostile: dev-env
+	PARLATORY_HOSTILE_FRAMES=200000 $(BIN)/python -m pytest -q tests/hostile $(ARGS)
 
 lint: dev-env
 	$(BIN)/python -m ruff check .

@@ -1,7 +1,7 @@
 """A connection that fails when it is told to: aiosqlite's, with errors as SQLite raises them.
 
-Unrealistic: a failing call fails at once and as a whole. Realistic: the error's class and name, and that a failed flush may
-have written all the same.
+Unrealistic: a failing call fails at once and as a whole. Realistic: the error's class and name, and that a failed flush
+may have written all the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The n-th call to storage fails, for n = 1, 2, ... until none does (P1, P2): what was acknowledged is there, and no more."""
+"""The n-th call to storage fails, for n = 1, 2, ... until none does (P1, P2): what was acknowledged is there, no more."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class Story:
     async def run(self, engine: Engine) -> None:
         """Appends alone and in groups, repeats, puts keys, reads."""
         for round_ in range(3):
-            await asyncio.gather(*(self.append(engine, name, f"{round_}.{index}") for name in NAMES for index in range(3)))
+            texts = [f"{round_}.{index}" for index in range(3)]
+            await asyncio.gather(*(self.append(engine, name, text) for name in NAMES for text in texts))
             with self.noted():
                 partition = await engine.partition(NAMES[0])
                 await partition.commit(Batch(puts={"k": b"%d" % round_}, work=True, timers={"t": round_}))
