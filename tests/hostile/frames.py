@@ -86,7 +86,8 @@ def mutations(draw: st.DrawFn) -> bytes:
 
 def nested(depth: int) -> bytes:
     """Returns a text that is nested so deep."""
-    head = b'{"type":"send","conversation":"relay/a","clientId":"a","message":{"role":"user","content":"x","metadata":{"v":'
+    send = b'{"type":"send","conversation":"relay/a","clientId":"a","message":{"role":"user","content":"x",'
+    head = send + b'"metadata":{"v":'
     return head + b"[" * depth + b"]" * depth + b"}}}"
 
 

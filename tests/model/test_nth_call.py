@@ -1,4 +1,4 @@
-"""The n-th call to storage fails, for n = 1, 2, ... until none does (P1, P2): what was acknowledged is there, no more."""
+"""The n-th call to storage fails, for n = 1, 2, ... until none does (P1, P2): what was acknowledged is there."""
 
 from __future__ import annotations
 
