@@ -79,7 +79,6 @@ class Group:
         for name, value in batch.puts.items():
             self.puts[key, name] = value
             self.deletes.pop((key, name), None)
-            self.bytes += len(value)
         for name in batch.deletes:
             self.puts.pop((key, name), None)
             self.deletes[key, name] = None
@@ -111,22 +110,21 @@ class Disk(Protocol):
 class Item:
     """Is a batch in the queue."""
 
-    __slots__ = ("batch", "future", "partition", "size", "told")
+    __slots__ = ("batch", "client_key", "future", "partition", "size", "told")
 
-    def __init__(self, partition: Partition, batch: Batch, told: Told | None, future: asyncio.Future[Committed]) -> None:
+    def __init__(
+        self, partition: Partition, batch: Batch, told: Told | None, future: asyncio.Future[Committed]
+    ) -> None:
         self.partition = partition
         self.batch = batch
         self.told = told
         self.future = future
-        self.size = sum(len(row.body) for row in batch.rows) + sum(len(value) for value in batch.puts.values())
-
-    @property
-    def client_key(self) -> ClientKey | None:
-        """Is the client key of its only row, if it has one."""
-        rows = self.batch.rows
-        if len(rows) == 1 and rows[0].client_id is not None:
-            return self.partition.name, rows[0].by, rows[0].client_id
-        return None
+        self.size = sum([len(row.body) for row in batch.rows])
+        if batch.puts:
+            self.size += sum([len(value) for value in batch.puts.values()])
+        self.client_key: ClientKey | None = None  # that of its only row, if it has one
+        if len(batch.rows) == 1 and (client_id := batch.rows[0].client_id) is not None:
+            self.client_key = (partition.name, batch.rows[0].by, client_id)
 
 
 class Plan:
@@ -215,8 +213,8 @@ class Committer:
         self._group_rows_max = group_rows_max
         self._group_bytes_max = group_bytes_max
         self._clock = clock
-        # What `submit` has queued, at most `queue_rows_max` rows, and behind that the batches of those who wait in `commit`:
-        # one per waiting task, so that its length is bounded by theirs.
+        # What `submit` has queued, at most `queue_rows_max` rows, and behind that the batches of those who wait in
+        # `commit`: one for each waiting task.
         self._queue: deque[Item] = deque()
         self._queued_rows = 0
         self._task: asyncio.Task[None] | None = None
@@ -275,7 +273,7 @@ class Committer:
             self._task = None
 
     def _take(self) -> list[Item]:
-        """Takes the next group off the queue: at least one item, then as many as the caps allow; none that was cancelled."""
+        """Takes the next group off the queue: one item, then as many as the caps allow; none that was cancelled."""
         items: list[Item] = []
         rows = size = 0
         while self._queue:
@@ -320,20 +318,19 @@ class Committer:
 
     async def _written(self, items: list[Item]) -> Plan:
         """Plans a group and writes it; where a client id turns out to be taken, plans and writes once more."""
-        known = await self._known([item for item in items if item.batch.expected_seq is not None])
+        # A repeat is answered as such even where its `expected_seq` has passed; any other is found when it is written.
+        wanted = [item.client_key for item in items if item.client_key and item.batch.expected_seq is not None]
+        known = await self._disk.find(wanted) if wanted else {}
         plan = plan_group(items, known, self._disk.free_key(), self._clock())
         if plan.group:
             try:
                 await self._disk.write(plan.group)
             except Constraint:
-                plan = plan_group(items, await self._known(items), self._disk.free_key(), self._clock())
+                known = await self._disk.find([item.client_key for item in items if item.client_key])
+                plan = plan_group(items, known, self._disk.free_key(), self._clock())
                 if plan.group:
                     await self._disk.write(plan.group)
         return plan
-
-    async def _known(self, items: list[Item]) -> dict[ClientKey, First]:
-        wanted = [key for item in items if (key := item.client_key) is not None]
-        return await self._disk.find(wanted) if wanted else {}
 
     def _stop(self, error: StorageFailed) -> None:
         self.failed = error

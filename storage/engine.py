@@ -8,16 +8,20 @@ Fault model. These hold for every engine, and `EngineContract` tests them:
 
 - A batch whose future has a result is durable. One whose future has an error was not written, except after
   `StorageFailed`, where nobody knows.
-- Batches of one partition are committed in the order of their `submit` calls. The committer assigns `seq` when it builds
-  a group and again when it retries one, so that a refused batch leaves no gap. Nothing in a batch holds a seq.
+- Batches of one partition are committed in the order of their `submit` and `commit` calls. The committer assigns
+  `seq` when it builds a group and again when it retries one, so that a refused batch leaves no gap. Nothing in a batch
+  holds a seq.
 - An error inside a group is borne by the guilty batch alone; the others are committed.
 - `told` is called once for each committed batch, in seq order, on the event loop, after the flush and before the future
-  is resolved; never for a refused batch or a repeat. If it raises, the batch stays committed and the future gets the error.
-- Whoever awaits a batch may be cancelled: the batch may still commit, and `told` is then called all the same.
+  is resolved; never for a refused batch or a repeat. If it raises, the batch stays committed and the future gets the
+  error.
+- Whoever awaits a batch may be cancelled: it commits all the same, and `told` is called; or it never does.
+- A client id is unique for ever per conversation and author. A repeat is answered with the first seq, wherever the log
+  ends by then (`expected_seq`); another message under the same id is refused.
 - Opening a partition writes nothing, whatever its name. Its epoch is durable before the first open returns it.
-- A disk that is full, or refuses a write, gives `StorageFull`: nothing was written and the engine goes on. A file held by
-  another program gives `StorageBusy` after a bounded wait. A failed flush gives `StorageFailed` for ever: reading back
-  would show rows from the page cache that the disk does not have.
+- A disk that is full, or refuses a write, gives `StorageFull`: nothing was written and the engine goes on. A file held
+  by another program gives `StorageBusy` after a bounded wait. A failed flush gives `StorageFailed` for ever: reading
+  back would show rows from the page cache that the disk does not have.
 - A process that dies at any point loses nothing that was resolved, and leaves no part of a batch.
 """
 
@@ -25,8 +29,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -34,7 +38,19 @@ import msgspec
 from .names import CONTROL, check_name
 from .rows import Row
 
-__all__ = ["Batch", "Committed", "Due", "Engine", "LastRow", "Listing", "NewRow", "Partition", "Rows", "Told", "check_batch"]
+__all__ = [
+    "Batch",
+    "Committed",
+    "Due",
+    "Engine",
+    "LastRow",
+    "Listing",
+    "NewRow",
+    "Partition",
+    "Rows",
+    "Told",
+    "check_batch",
+]
 
 KEY_MAX_BYTES = 2048
 
@@ -132,27 +148,32 @@ class Partition:
         """Hands a batch to the committer at once; raises StorageBusy where its queue is full."""
         return self.engine.submit(self, batch, told)
 
-    async def commit(self, batch: Batch, told: Told | None = None) -> Committed:
+    def commit(self, batch: Batch, told: Told | None = None) -> Coroutine[Any, Any, Committed]:
         """Commits a batch; waits where the committer's queue is full."""
-        return await self.engine.commit(self, batch, told)
+        return self.engine.commit(self, batch, told)
 
-    async def read(
-        self, *, after: int = 0, before: int | None = None, limit: int = 200, max_bytes: int = 1 << 20, newest: bool = False
-    ) -> Rows:
+    def read(
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 200,
+        max_bytes: int = 1 << 20,
+        newest: bool = False,
+    ) -> Coroutine[Any, Any, Rows]:
         """Returns rows with `after` < seq < `before`, ascending; see `Engine.read`."""
-        return await self.engine.read(self, after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest)
+        return self.engine.read(self, after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest)
 
-    async def keys(self, prefix: str = "") -> dict[str, bytes]:
+    def keys(self, prefix: str = "") -> Coroutine[Any, Any, dict[str, bytes]]:
         """Returns the keys that start with `prefix`, in order, with their values."""
-        return await self.engine.keys(self, prefix)
+        return self.engine.keys(self, prefix)
 
     def __repr__(self) -> str:
         return f"<Partition {self.name!r} head={self.head}>"
 
 
-
 class Engine(ABC):
-    """Is the port to storage. The seven async methods are all that parlatory asks of one; see the module for its faults."""
+    """Is the port to storage. The seven async methods are all that parlatory asks of one; the module has its faults."""
 
     def __init__(self) -> None:
         self._partitions: WeakValueDictionary[str, Partition] = WeakValueDictionary()
@@ -216,8 +237,8 @@ class Engine(ABC):
     ) -> Rows:
         """Returns committed rows with `after` < seq < `before`, ascending.
 
-        At most `limit` rows and `max_bytes` of bodies, but at least one row if there is one; the first ones of the range,
-        or the last ones where `newest`.
+        At most `limit` rows and `max_bytes` of bodies, but at least one row if there is one; the first ones of the
+        range, or the last ones where `newest`.
         """
 
     @abstractmethod
@@ -226,14 +247,14 @@ class Engine(ABC):
 
     @abstractmethod
     async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:
-        """Returns conversations in code point order of their names, behind `after`; names are unique, so no tie arises."""
+        """Returns conversations in code point order of their names, which are unique, behind `after`."""
 
     @abstractmethod
     async def due(self, *, now: int, after: int = 0, limit: int = 100) -> Sequence[Due]:
         """Returns what waits: unfinished work, and timers due at `now` (microseconds UTC).
 
-        By conversation, its work first, then its timers by name; at most `limit` conversations, each of them whole, behind
-        the cursor `after`.
+        By conversation, its work first, then its timers by name; at most `limit` conversations, each of them whole,
+        behind the cursor `after`.
         """
 
     @abstractmethod

@@ -94,7 +94,7 @@ class TooLarge(CodecError):
 
 
 class Conflict(ParlatoryError):
-    """Says that the log has moved on: its head is not the `expected` one. Read from there, decide again, append again."""
+    """Says that the log has moved on: its head is not the `expected` one. Read on from there, then append again."""
 
     code = "conflict"
 
@@ -105,7 +105,7 @@ class Conflict(ParlatoryError):
 
 
 class ClientIdConflict(ParlatoryError):
-    """Says that this author used the client id before, in row `seq`, for another message. A new message needs a new id."""
+    """Says that this author used the client id before, for another message, row `seq`. A new one needs a new id."""
 
     code = "client_id_conflict"
 
@@ -136,7 +136,7 @@ class StorageError(ParlatoryError):
 
 
 class StorageBusy(StorageError):
-    """Says that the engine has too much to do, or that another program holds the file. Nothing was written; try again."""
+    """Says that the engine has too much to do, or another program holds the file. Nothing was written; try again."""
 
     code = "busy"
     temporary = True
@@ -149,7 +149,7 @@ class StorageFull(StorageError):
 
 
 class StorageFailed(StorageError):
-    """Says that a flush to disk failed, so that what is durable is no longer known. Restart the process on a good disk."""
+    """Says that a flush to disk failed: what is durable is no longer known. Restart the process on a good disk."""
 
 
 class StorageClosed(StorageError):
@@ -160,7 +160,8 @@ class DataLocked(StorageError):
     """Says that another process owns the data directory; `owner` is what its LOCK says of it (pid, host, start)."""
 
     def __init__(self, directory: str, owner: str) -> None:
-        super().__init__(f"{directory} is owned by another process: {owner or 'unknown'}. Stop it, or use another directory")
+        who = owner or "unknown"
+        super().__init__(f"{directory} is owned by another process: {who}. Stop it, or use another directory")
         self.directory = directory
         self.owner = owner
 

@@ -43,7 +43,13 @@ class LogStorage(Protocol):
         """Commits a batch."""
 
     async def read(
-        self, *, after: int = 0, before: int | None = None, limit: int = 200, max_bytes: int = 1 << 20, newest: bool = False
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 200,
+        max_bytes: int = 1 << 20,
+        newest: bool = False,
     ) -> list[Row]:
         """Returns rows."""
 
@@ -93,8 +99,8 @@ def _check_label(field: str, value: str, characters_max: int) -> None:
 class MessageLog:
     """Appends and reads the messages of one conversation.
 
-    Works alone, without actors or a server. `on_append(rows)` is a plain function that is called once per commit, in seq
-    order, before the append returns; if it raises, the appender gets `HookError` and the rows stay.
+    Works alone, without actors or a server. `on_append(rows)` is a plain function that is called once per commit, in
+    seq order, before the append returns; if it raises, the appender gets `HookError` and the rows stay.
 
     Args:
         partition: where the rows lie: `await engine.partition("agent/name")`.
@@ -230,7 +236,7 @@ class MessageLog:
 
     def _check_reentrancy(self) -> None:
         if self._telling:
-            raise ReentrancyError(f"an append to {self.name!r} from inside its own on_append: let the hook return first")
+            raise ReentrancyError(f"an append to {self.name!r} from inside its own on_append: let that return first")
 
     # -- reading
 

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 
-from .committer import ClientKey, Committer, First, Group
+from .committer import ClientKey, Committer, Constraint, First, Group
 from .engine import Batch, Committed, Due, Engine, LastRow, Listing, Partition, Rows, Told
 from .errors import StorageClosed
 from .rows import Row
@@ -61,11 +61,11 @@ class MemoryEngine(Engine):
     ) -> Rows:
         """Returns committed rows; see `Engine.read`."""
         self._check_open()
-        end = partition.head + 1
+        after, end = max(after, 0), partition.head + 1
         before = end if before is None else min(before, end)
         if partition.key is None or limit <= 0 or before - after <= 1:
             return []
-        found = self._tables[partition.key].rows[max(after, 0) : before - 1]
+        found = self._tables[partition.key].rows[after : before - 1]
         chosen: list[Row] = []
         size = 0
         for row in reversed(found) if newest else found:
@@ -126,6 +126,10 @@ class MemoryEngine(Engine):
 
     async def write(self, group: Group) -> None:
         """Writes a group; see `Disk.write`."""
+        for key, row, _ in group.rows:
+            if row.client_id is not None and key in self._tables:
+                if (row.by, row.client_id) in self._tables[key].firsts:
+                    raise Constraint("a client id is taken")
         for key, name in group.names:
             self._names[name] = key
             self._tables[key] = _Table(name)

@@ -24,7 +24,7 @@ def split_name(conversation: str) -> tuple[str, str]:
     if not slash:
         raise InvalidName(conversation, "it has the form <agent>/<name>")
     if not AGENT_NAME.fullmatch(agent):
-        raise InvalidName(conversation, "the agent is a-z, 0-9 and -, starts with a letter and has at most 32 characters")
+        raise InvalidName(conversation, "the agent is 1 to 32 of a-z, 0-9 and -, a letter first")
     if name.isascii():
         size = len(name)
     else:

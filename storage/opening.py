@@ -11,7 +11,9 @@ from .memory import MemoryEngine
 __all__ = ["open_engine"]
 
 
-async def open_engine(address: str, *, durability: Literal["full", "normal"] = "full", read_only: bool = False) -> Engine:
+async def open_engine(
+    address: str, *, durability: Literal["full", "normal"] = "full", read_only: bool = False
+) -> Engine:
     """Opens the engine that an address names, and the data behind it.
 
     Args:

@@ -86,7 +86,7 @@ class Row:
         self._json: bytes | None = None
 
     def json(self) -> bytes:
-        """Returns the row as the protocol writes it (PROTOCOL section 3); encoded once, however often it is asked for."""
+        """Returns the row as the protocol writes it (PROTOCOL section 3); encoded once, however often it is asked."""
         if self._json is None:
             self._json = _encode(
                 _Envelope(

@@ -1,12 +1,12 @@
 """The tables of the SQLite file, their version, and the statements that read and write them.
 
-A group is written by one statement: an insert into the temporary view `batch`, whose triggers spread the JSON lists it is
-given over the tables; a list that is NULL costs nothing. One statement in autocommit is one thread hop and one flush, and no
-cancellation can fall into it. The bodies come as one blob, of which every row names its piece: as JSON strings they would
-be escaped, parsed and copied twice, and `json_each` cuts a bare string at NUL.
+A group is written by one statement: an insert into the temporary view `batch`, whose triggers spread the JSON lists
+over the tables; a list that is NULL costs nothing. One statement in autocommit is one thread hop and one flush, and no
+cancellation can fall into it. The bodies come as one blob, of which every row names its piece: as JSON strings they
+would be escaped, parsed and copied twice, and `json_each` cuts a bare string at NUL.
 
-Rows lie in the order in which they came (`id`), with a unique index over (conversation, seq): appends then share the last
-pages, where a table clustered by conversation writes 2.7 times the pages.
+Rows lie in the order in which they came (`id`), with a unique index over (conversation, seq): appends then share the
+last pages, where a table clustered by conversation writes 2.7 times the pages.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ LEFT JOIN message AS m ON m.conversation = c.id
 WHERE c.name = ?
 """
 
-# The body comes as bytes, so that one that is no UTF-8 any more spoils its own row only. The end of a page that is bounded
-# in bytes is found over `size`, which lies in front of the body: a row behind the end is never read whole.
+# The body comes as bytes, so that one that is no UTF-8 any more spoils its own row only. The end of a page that is
+# bounded in bytes is found over `size`, which lies in front of the body: a row behind the end is never read whole.
 _READ = """
 SELECT seq, at, author, client_id, turn, finish, CAST(body AS BLOB) FROM message
 WHERE conversation = ?1 AND {range} (
@@ -156,7 +156,10 @@ JOIN message AS m ON m.conversation = c.id AND m.author = json_extract(w.value, 
 """
 
 # No byte of UTF-8 is ff: behind every key that starts with the prefix, in front of every other key that follows.
-KEYS = "SELECT key, CAST(value AS BLOB) FROM key WHERE conversation = ?1 AND key >= ?2 AND key < ?2 || x'ff' ORDER BY key"
+KEYS = """
+SELECT key, CAST(value AS BLOB) FROM key
+WHERE conversation = ?1 AND key >= ?2 AND key < ?2 || x'ff' ORDER BY key
+"""
 
 LIST = """
 SELECT c.name, coalesce(m.seq, 0), coalesce(m.at, 0)
@@ -167,12 +170,12 @@ WHERE c.name > ?1 AND c.name < ?2
 ORDER BY c.name LIMIT ?3
 """
 
-# A page holds whole conversations: its cursor is the last of them.
+# A page holds whole conversations: its cursor is the last of them. Most timers lie ahead, hence the index.
 DUE = """
 WITH waiting (conversation) AS (
   SELECT conversation FROM work WHERE conversation > ?2
   UNION
-  SELECT conversation FROM timer WHERE due <= ?1 AND conversation > ?2
+  SELECT conversation FROM timer INDEXED BY timer_due WHERE due <= ?1 AND conversation > ?2
   ORDER BY 1 LIMIT ?3
 )
 SELECT c.name, w.timer, w.at, w.conversation FROM (

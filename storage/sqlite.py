@@ -3,8 +3,9 @@
 The writer alone writes and checkpoints; two connections that write one WAL file are exposed to a fault of SQLite before
 3.51.3. Every statement is bound to the integer key of one conversation, so the isolation of conversations is by API.
 
-Durability. `full` (the default) flushes the WAL at every commit. `normal` flushes at checkpoints only: after a power loss
-rows that were told may be gone, so the epoch changes at each open that follows an unclean end, and every client starts over.
+Durability. `full` (the default) flushes the WAL at every commit. `normal` flushes at checkpoints only: after a power
+loss rows that were told may be gone, so the epoch changes at each open that follows an unclean end, and every client
+starts over.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
+from urllib.parse import quote
 
 import aiosqlite
 import msgspec
@@ -65,14 +67,18 @@ Connect = Callable[[str], Awaitable[Connection]]
 
 async def connect_aiosqlite(uri: str) -> Connection:
     """Opens an aiosqlite connection in autocommit mode."""
-    return await aiosqlite.connect(uri, uri=True, isolation_level=None, cached_statements=64)
+    connection = aiosqlite.connect(uri, uri=True, isolation_level=None, cached_statements=64)
+    # It would keep a process alive that ends without closing its engine. Before 0.22 the connection is the thread.
+    thread: Any = getattr(connection, "_thread", connection)
+    thread.daemon = True
+    return await connection
 
 
 class SqliteDisk:
     """Is the file: the connection that writes it (None: read only), the one that reads it, and the gate between them.
 
-    The committer writes through it (`committer.Disk`). It does not know its engine, so that an engine which is
-    forgotten is freed at once, and the threads of its connections with it.
+    The committer writes through it (`committer.Disk`). It does not know its engine, so that an engine which nobody
+    closed is freed, and says so, as soon as it is forgotten.
 
     Attributes:
         epoch: names this incarnation of the file.
@@ -116,7 +122,7 @@ class SqliteDisk:
     async def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Reads with the reader, which rests while a checkpoint runs: a read in flight would pin the WAL.
 
-        A read whose caller is cancelled ends in its thread, uncounted. At worst it pins one checkpoint, which is repeated.
+        A read whose caller is cancelled ends in its thread, uncounted. At worst one checkpoint has to be repeated.
         """
         while not self._may_read.is_set():
             await self._may_read.wait()
@@ -189,7 +195,7 @@ class SqliteDisk:
             if self._writer is None:
                 stack.push_async_callback(self._reader.close)
             elif failed:
-                # A connection that writes and is the last to close moves the WAL. What it holds is not known: let it lie.
+                # A connection that can write and closes last moves the WAL. What that holds is not known: let it lie.
                 stack.push_async_callback(self._reader.close)
                 stack.push_async_callback(self._writer.close)
             else:
@@ -217,7 +223,7 @@ class SqliteEngine(Engine):
 
     def __del__(self) -> None:
         if self._closing is None:
-            warnings.warn(f"the engine of {self.directory} was not closed", ResourceWarning, stacklevel=1, source=self)
+            warnings.warn(f"the engine of {self.directory} was not closed", ResourceWarning, stacklevel=1)
 
     @classmethod
     async def open(
@@ -338,9 +344,10 @@ def _parameters(group: Group) -> tuple[object, ...]:
 
 
 def _wal_bytes(group: Group) -> int:
-    """Returns about how much the WAL grows by a group, rather more than less: its bytes, and a page for each leaf it may touch."""
-    conversations = len({key for key, _, _ in group.rows})
-    leaves = 3 + conversations + 2 * len(group.names) + len(group.puts) + len(group.deletes)
+    """Returns how much the WAL grows by a group, rather more than less: its bytes, and a page for each leaf."""
+    conversations = {key for key, _, _ in group.rows}
+    client_ids = [row for _, row, _ in group.rows if row.client_id is not None]
+    leaves = 2 + len(conversations) + len(client_ids) + 2 * len(group.names) + len(group.puts) + len(group.deletes)
     return group.bytes + FRAME_BYTES * (leaves + 3 * len(group.timers) + len(group.works))
 
 
@@ -360,10 +367,8 @@ def _make(directory: Path) -> None:
 
 
 async def _connected(connect: Connect, path: Path, mode: str) -> Connection:
-    # The path goes into a URI: percent-encode what would end it.
-    quoted = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     try:
-        return await connect(f"file:{quoted}?mode={mode}")
+        return await connect(f"file:{quote(str(path))}?mode={mode}")
     except sqlite3.Error as error:
         raise StorageError(f"cannot open {path}: {error}") from error
 
@@ -382,7 +387,7 @@ async def _prepare_writer(writer: Connection, path: Path, durability: Durability
         await run("PRAGMA fullfsync=ON")  # macOS only; elsewhere it does nothing
         await run("PRAGMA wal_autocheckpoint=0")
         await run(f"PRAGMA journal_size_limit={WAL_KEPT_BYTES}")
-        await run("PRAGMA cache_size=-16384")
+        await run("PRAGMA cache_size=-2048")
         await run("PRAGMA trusted_schema=OFF")
         for target in range(version + 1, schema.VERSION + 1):
             await writer.executescript(
@@ -405,11 +410,11 @@ async def _prepare_reader(reader: Connection, path: Path) -> tuple[str, int]:
     run = reader.execute_fetchall
     try:
         await run(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
-        await run("PRAGMA cache_size=-16384")
+        await run("PRAGMA cache_size=-2048")
         await run("PRAGMA trusted_schema=OFF")
         version = await _check_version(reader, path)
         if version < schema.VERSION:
-            raise SchemaMismatch(f"{path} has schema {version}, not {schema.VERSION}: start a server on it, which brings it up to date")
+            raise SchemaMismatch(f"{path} has schema {version}: opened by a server, it would get {schema.VERSION}")
         ((epoch,),) = await run("SELECT value FROM meta WHERE key = 'epoch'")
         ((highest,),) = await run("SELECT coalesce(max(id), 0) FROM conversation")
     except sqlite3.Error as error:
@@ -427,7 +432,7 @@ async def _finish(writer: Connection, path: Path) -> None:
 
 
 async def _check_version(connection: Connection, path: Path) -> int:
-    """Returns the version of a file; refuses one of a newer version or of another program before anything is written."""
+    """Returns the version of a file; refuses a newer one, or one of another program, before anything is written."""
     try:
         ((version,),) = await connection.execute_fetchall("PRAGMA user_version")
         ((application,),) = await connection.execute_fetchall("PRAGMA application_id")
@@ -439,7 +444,7 @@ async def _check_version(connection: Connection, path: Path) -> int:
     if tables and application != schema.APPLICATION_ID:
         raise SchemaMismatch(f"{path} was not written by parlatory")
     if version > schema.VERSION:
-        raise SchemaMismatch(f"{path} has schema {version}, this version knows {schema.VERSION}: install a newer parlatory")
+        raise SchemaMismatch(f"{path} has schema {version}, not {schema.VERSION}: install a newer parlatory")
     return int(version)
 
 

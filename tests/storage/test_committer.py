@@ -1,0 +1,445 @@
+"""Group commit: what a group decides, and what becomes of it when the disk refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from parlatory.storage import (
+    Batch,
+    ClientIdConflict,
+    Committed,
+    Conflict,
+    Engine,
+    NewRow,
+    Partition,
+    StorageBusy,
+    StorageClosed,
+    StorageError,
+    StorageFailed,
+    StorageFull,
+    TooLarge,
+)
+from parlatory.storage.committer import (
+    ClientKey,
+    Committer,
+    Constraint,
+    First,
+    Group,
+    Item,
+    Plan,
+    Refused,
+    plan_group,
+)
+from parlatory.storage.engine import LastRow
+
+
+class FakeDisk:
+    """Keeps nothing but counts, and writes when the test says so. Unlike a disk it is either all gate or none.
+
+    Attributes:
+        errors: what the next writes raise, in order; None lets one through.
+        tidy_errors: the same for `tidy`.
+        taken: client keys that are on disk.
+    """
+
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+        self.errors: list[Exception | None] = []
+        self.tidy_errors: list[Exception] = []
+        self.taken: dict[ClientKey, First] = {}
+        self.finds: list[Sequence[ClientKey]] = []
+        self.keys = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.writing = asyncio.Event()
+
+    def free_key(self) -> int:
+        return self.keys + 1
+
+    async def write(self, group: Group) -> None:
+        self.writing.set()
+        await self.gate.wait()
+        if self.errors and (error := self.errors.pop(0)) is not None:
+            raise error
+        self.keys += len(group.names)
+        self.groups.append(group)
+
+    async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
+        self.finds.append(wanted)
+        return {key: self.taken[key] for key in wanted if key in self.taken}
+
+    async def tidy(self) -> None:
+        if self.tidy_errors:
+            raise self.tidy_errors.pop(0)
+
+
+def partition(name: str = "bot/a", *, key: int | None = None, head: int = 0, at: int = 0) -> Partition:
+    nobody = cast(Engine, None)  # a committer never asks for the engine
+    return Partition(nobody, name, "e.1", LastRow(key=key, seq=head, at=at))
+
+
+def row(text: str = "x", *, client_id: str | None = None, digest: int | None = None) -> NewRow:
+    return NewRow(body=text.encode(), by="user", client_id=client_id, digest=digest)
+
+
+def rows(*texts: str) -> Batch:
+    return Batch(rows=[row(text) for text in texts])
+
+
+def seqs(group: Group) -> list[tuple[int, int]]:
+    return [(key, row.seq) for key, row, _ in group.rows]
+
+
+async def plan(
+    batches: Sequence[tuple[Partition, Batch]], known: dict[ClientKey, First] | None = None, now: int = 100
+) -> Plan:
+    loop = asyncio.get_running_loop()
+    items = [Item(partition, batch, None, loop.create_future()) for partition, batch in batches]
+    return plan_group(items, known or {}, 7, now)
+
+
+def outcomes(plan: Plan) -> list[object]:
+    return [outcome.seq if isinstance(outcome, Committed) else type(outcome) for _, outcome in plan.outcomes]
+
+
+# -- deciding
+
+
+async def test_seqs_follow_the_head() -> None:
+    old, new = partition("bot/old", key=3, head=9, at=50), partition("bot/new")
+    found = await plan([(old, rows("a", "b")), (new, rows("c")), (old, rows("d"))])
+    assert seqs(found.group) == [(3, 10), (3, 11), (7, 1), (3, 12)]
+    assert found.group.names == [(7, "bot/new")]
+    assert outcomes(found) == [11, 1, 12]
+    assert (old.head, new.head, new.key) == (9, 0, None)  # a plan is not a commit
+
+
+async def test_t17_instants_do_not_go_back() -> None:
+    a = partition(key=1, head=1, at=500)
+    for now, at in ((100, 500), (500, 500), (600, 600)):
+        found = await plan([(a, rows("x", "y"))], now=now)
+        assert [row.at for _, row, _ in found.group.rows] == [at, at]
+
+
+async def test_a_refused_batch_takes_nothing() -> None:
+    a = partition(key=1, head=4)
+    batches = [
+        (a, Batch(rows=[row()], expected_seq=3)),
+        (a, rows("x")),
+        (a, Batch(rows=[row()], puts={"k": b"1"}, expected_seq=4)),
+        (a, Batch(rows=[row()], expected_seq=5)),
+    ]
+    found = await plan(batches)
+    assert outcomes(found) == [Conflict, 5, Conflict, 6]
+    assert not found.group.puts
+
+
+async def test_a_conversation_that_is_only_refused_is_not_made() -> None:
+    found = await plan([(partition(), Batch(rows=[row()], expected_seq=3))])
+    assert not found.group
+    assert found.tips == {}
+
+
+async def test_repeats_inside_a_group() -> None:
+    a = partition(key=1)
+    send, other = Batch(rows=[row(client_id="c", digest=1)]), Batch(rows=[row(client_id="c", digest=2)])
+    found = await plan([(a, send), (a, other), (a, send), (a, Batch(rows=send.rows, expected_seq=0))])
+    assert outcomes(found) == [1, ClientIdConflict, 1, 1]
+    assert [outcome.duplicate for _, outcome in found.outcomes if isinstance(outcome, Committed)] == [False, True, True]
+
+
+async def test_repeats_of_what_is_known() -> None:
+    a = partition(key=1, head=5)
+    key = ("bot/a", "user", "c")
+    found = await plan([(a, Batch(rows=[row(client_id="c", digest=1)], expected_seq=2))], {key: First(3, 1)})
+    assert [outcome for _, outcome in found.outcomes] == [Committed(3, (), True)]
+    assert not found.group
+    refused = await plan([(a, Batch(rows=[row(client_id="c", digest=2)]))], {key: First(3, 1)})
+    ((_, error),) = refused.outcomes
+    assert isinstance(error, ClientIdConflict)
+    assert (error.client_id, error.seq) == ("c", 3)
+
+
+async def test_the_last_change_of_a_key_wins() -> None:
+    a = partition(key=1)
+    changes = [
+        Batch(puts={"a": b"1", "b": b"1", "c": b"1"}),
+        Batch(puts={"a": b"2"}, deletes=["b"]),
+        Batch(puts={"d": b"1"}, deletes=["d"], timers={"t": 5, "u": 5}, work=True),
+        Batch(puts={"b": b"3"}, timers={"t": None}, work=False),
+    ]
+    group = (await plan([(a, change) for change in changes])).group
+    assert group.puts == {(1, "a"): b"2", (1, "b"): b"3", (1, "c"): b"1"}
+    assert list(group.deletes) == [(1, "d")]
+    assert group.timers == {(1, "t"): None, (1, "u"): 5}
+    assert group.works == {1: None}
+    assert (await plan([(a, Batch(work=True))], now=8)).group.works == {1: 8}
+
+
+# -- committing
+
+
+@pytest.fixture
+async def disk() -> FakeDisk:
+    return FakeDisk()
+
+
+async def test_what_arrives_meanwhile_is_the_next_group(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition()
+    disk.gate.clear()
+    first = [committer.submit(a, rows(text), None) for text in "ab"]
+    await disk.writing.wait()
+    later = [asyncio.create_task(committer.commit(a, rows(text), None)) for text in "cde"]
+    await asyncio.sleep(0)
+    disk.gate.set()
+    assert [outcome.seq for outcome in await asyncio.gather(*first, *later)] == [1, 2, 3, 4, 5]
+    assert [len(group.rows) for group in disk.groups] == [2, 3]
+    assert (committer.groups, committer.rows, a.key, a.head) == (2, 5, 1, 5)
+    assert [group.names for group in disk.groups] == [[(1, "bot/a")], []]
+
+
+async def test_groups_have_caps(disk: FakeDisk) -> None:
+    committer, a = Committer(disk, group_rows_max=3, group_bytes_max=10), partition()
+    batches = [rows("x", "x"), rows("x"), rows("x"), rows("x" * 10), rows("x" * 6), rows("x" * 4), rows(*"wxyz")]
+    await asyncio.gather(*(committer.submit(a, batch, None) for batch in batches))
+    assert [len(group.rows) for group in disk.groups] == [3, 1, 1, 2, 4]
+
+
+async def test_batches_over_the_caps(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition()
+    with pytest.raises(TooLarge) as caught:
+        committer.submit(a, rows(*["x"] * 2001), None)
+    assert (caught.value.size, caught.value.limit, caught.value.unit) == (2001, 2000, "rows")
+    big = Batch(rows=[row("x")], puts={"k": b"x" * (4 << 20)})
+    with pytest.raises(TooLarge) as caught:
+        await committer.commit(a, big, None)
+    assert (caught.value.size, caught.value.unit) == ((4 << 20) + 1, "bytes")
+    await committer.commit(a, rows(*["x" * 2097] * 2000), None)
+    assert a.head == 2000
+
+
+async def test_a_full_queue(disk: FakeDisk) -> None:
+    """Who submits is refused, who commits waits; both in the order they came."""
+    committer, a = Committer(disk, queue_rows_max=4), partition()
+    disk.gate.clear()
+    futures = [committer.submit(a, rows("0"), None)]
+    await disk.writing.wait()
+    futures += [committer.submit(a, batch, None) for batch in (rows("1", "2"), Batch(puts={"k": b"1"}), rows("3"))]
+    with pytest.raises(StorageBusy, match="4 rows wait"):
+        committer.submit(a, rows("4"), None)
+    waiting = asyncio.create_task(committer.commit(a, rows("5"), None))
+    await asyncio.sleep(0)
+    with pytest.raises(StorageBusy):
+        committer.submit(a, rows("6"), None)
+    disk.gate.set()
+    assert (await waiting).seq == 5
+    assert [future.result().seq for future in futures] == [1, 3, 3, 4]
+    assert (await committer.submit(a, rows("7"), None)).seq == 6
+
+
+async def test_who_is_cancelled_in_the_queue_is_not_written(disk: FakeDisk) -> None:
+    committer, a = Committer(disk, queue_rows_max=2), partition()
+    told: list[int] = []
+
+    def tell(committed: Committed) -> None:
+        told.append(committed.seq)
+
+    disk.gate.clear()
+    written = asyncio.create_task(committer.commit(a, rows("a"), tell))
+    await disk.writing.wait()
+    queued = [asyncio.create_task(committer.commit(a, rows(text), tell)) for text in "bc"]
+    await asyncio.sleep(0)
+    for task in (written, *queued):
+        task.cancel()
+    await asyncio.wait({written, *queued})
+    disk.gate.set()
+    assert (await committer.commit(a, rows("d"), tell)).seq == 2
+    assert told == [1, 2]  # the first was on its way to the disk
+    only = asyncio.create_task(committer.commit(a, rows("e"), tell))
+    await asyncio.sleep(0)
+    only.cancel()
+    await committer.close()
+    assert [seqs(group) for group in disk.groups] == [[(1, 1)], [(1, 2)]]
+
+
+async def test_the_clock_is_asked_per_group(disk: FakeDisk) -> None:
+    """T17: a clock that stands or goes back makes instants equal, never less."""
+    times = [100, 100, 40, 101]
+    committer, a = Committer(disk, clock=lambda: times.pop(0)), partition()
+    outcomes = [await committer.commit(a, rows("x"), None) for _ in range(4)]
+    assert [(outcome.seq, outcome.rows[0].at) for outcome in outcomes] == [(1, 100), (2, 100), (3, 100), (4, 101)]
+    assert a.at == 101
+
+
+async def test_a_taken_client_id_is_found_when_it_is_written(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition(key=1, head=5)
+    disk.taken["bot/a", "user", "c"] = First(2, 1)
+    disk.errors = [Constraint("unique")]
+    batches = [rows("x"), Batch(rows=[row(client_id="c", digest=1)]), Batch(rows=[row(client_id="d", digest=1)])]
+    found = await asyncio.gather(*(committer.submit(a, batch, None) for batch in batches))
+    assert [(outcome.seq, outcome.duplicate) for outcome in found] == [(6, False), (2, True), (7, False)]
+    assert [seqs(group) for group in disk.groups] == [[(1, 6), (1, 7)]]
+    assert disk.finds == [[("bot/a", "user", "c"), ("bot/a", "user", "d")]]
+
+
+async def test_a_repeat_alone_is_not_written_again(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition(key=1, head=5)
+    disk.taken["bot/a", "user", "c"] = First(2, 1)
+    disk.errors = [Constraint("unique")]
+    assert (await committer.commit(a, Batch(rows=[row(client_id="c", digest=1)]), None)).seq == 2
+    assert (disk.groups, committer.groups) == ([], 0)
+
+
+async def test_a_repeat_is_looked_up_first_where_the_head_is_expected(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition(key=1, head=5)
+    disk.taken["bot/a", "user", "c"] = First(2, 1)
+    repeat = Batch(rows=[row(client_id="c", digest=1)], expected_seq=1)
+    assert await committer.commit(a, repeat, None) == Committed(2, (), True)
+    with pytest.raises(Conflict):
+        await committer.commit(a, Batch(rows=[row(client_id="new", digest=1)], expected_seq=1), None)
+    assert disk.groups == []
+
+
+@pytest.mark.parametrize(
+    "error", [Refused("too big"), Constraint("unique"), UnicodeEncodeError("utf-8", "", 0, 1, "x")]
+)
+async def test_only_the_guilty_one_fails(disk: FakeDisk, error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """The group is refused, then each is written alone; those behind the guilty one take its seq."""
+    committer, a = Committer(disk), partition()
+    whole = [error, error] if isinstance(error, Constraint) else [error]
+    alone = whole  # of the second item; a constraint is met twice, because it is planned again in between
+    disk.errors = [*whole, None, *alone, None]
+    found = await asyncio.gather(*(committer.submit(a, rows(text), None) for text in "abc"), return_exceptions=True)
+    first, refused, third = found
+    assert isinstance(first, Committed)
+    assert isinstance(third, Committed)
+    assert (first.seq, third.seq, a.head) == (1, 2, 2)
+    assert type(refused) is StorageError
+    assert refused.__cause__ is error
+    assert [seqs(group) for group in disk.groups] == [[(1, 1)], [(1, 2)]]
+    assert len(caplog.records) == isinstance(error, UnicodeEncodeError)  # a fault of ours is logged with its traceback
+
+
+async def test_a_full_disk_refuses_and_goes_on(disk: FakeDisk, caplog: pytest.LogCaptureFixture) -> None:
+    committer, a = Committer(disk), partition()
+    for _ in range(2):
+        cause = OSError("no space")
+        error = StorageFull("the disk is full")
+        error.__cause__ = cause
+        disk.errors = [error]
+        found = await asyncio.gather(*(committer.submit(a, rows(text), None) for text in "ab"), return_exceptions=True)
+        assert [type(each) for each in found] == [StorageFull, StorageFull]
+        assert found[0] is not found[1]
+        assert isinstance(found[0], StorageFull)
+        assert found[0].__cause__ is cause
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]  # once, not for every group
+    assert (committer.failed, a.head) == (None, 0)
+    assert (await committer.commit(a, rows("c"), None)).seq == 1
+    disk.errors = [StorageBusy("held")]
+    with pytest.raises(StorageBusy):
+        await committer.commit(a, rows("d"), None)
+    assert len(caplog.records) == 2
+
+
+async def test_a_failed_flush_stops_everything(disk: FakeDisk, caplog: pytest.LogCaptureFixture) -> None:
+    committer, a = Committer(disk, group_rows_max=1), partition()
+    disk.errors = [StorageFailed("flush")]
+    found = await asyncio.gather(*(committer.submit(a, rows(text), None) for text in "abc"), return_exceptions=True)
+    assert [type(each) for each in found] == [StorageFailed] * 3
+    assert isinstance(committer.failed, StorageFailed)
+    assert (disk.groups, a.head) == ([], 0)
+    with pytest.raises(StorageFailed):
+        committer.submit(a, rows("d"), None)
+    with pytest.raises(StorageFailed):
+        await committer.commit(a, rows("d"), None)
+    assert [record.levelno for record in caplog.records] == [logging.CRITICAL]
+    await committer.close()
+
+
+async def test_a_full_queue_says_first_that_storage_has_failed(disk: FakeDisk) -> None:
+    committer, a = Committer(disk, queue_rows_max=0), partition()
+    with pytest.raises(StorageBusy):
+        committer.submit(a, rows("a"), None)
+    await committer.close()
+    with pytest.raises(StorageClosed):
+        committer.submit(a, rows("a"), None)
+
+
+async def test_a_failed_flush_between_groups_stops_everything(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition()
+    disk.tidy_errors = [StorageFailed("flush")]
+    assert (await committer.commit(a, rows("a"), None)).seq == 1
+    await asyncio.sleep(0)
+    assert committer.failed is not None
+
+
+async def test_any_other_fault_between_groups_does_not(disk: FakeDisk, caplog: pytest.LogCaptureFixture) -> None:
+    committer, a = Committer(disk, group_rows_max=1), partition()
+    disk.tidy_errors = [RuntimeError("what")]
+    await asyncio.gather(*(committer.submit(a, rows(text), None) for text in "ab"))
+    assert [record.getMessage() for record in caplog.records] == ["storage was not tidied up"]
+
+
+async def test_a_teller_that_raises_for_nobody(disk: FakeDisk, caplog: pytest.LogCaptureFixture) -> None:
+    """Its appender is gone, so the log has to say it; the committer goes on."""
+    committer, a = Committer(disk), partition()
+
+    def fail(committed: Committed) -> None:
+        raise KeyError(committed.seq)
+
+    disk.gate.clear()
+    task = asyncio.create_task(committer.commit(a, rows("a"), fail))
+    await disk.writing.wait()
+    task.cancel()
+    await asyncio.wait({task})
+    disk.gate.set()
+    assert (await committer.commit(a, rows("b"), None)).seq == 2
+    (record,) = caplog.records
+    assert "its appender is gone" in record.getMessage()
+    assert record.exc_info is not None
+
+
+async def test_a_teller_that_raises_stop_iteration(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition()
+
+    def fail(committed: Committed) -> None:
+        next(iter(()))
+
+    with pytest.raises(RuntimeError) as caught:
+        await committer.commit(a, rows("a"), fail)
+    assert isinstance(caught.value.__cause__, StopIteration)
+    assert (await committer.commit(a, rows("b"), None)).seq == 2
+
+
+async def test_whom_a_cancelled_appender_lets_down(disk: FakeDisk) -> None:
+    """Errors of a group find nobody where its appenders are gone, and do no harm."""
+    committer, a = Committer(disk), partition()
+    disk.gate.clear()
+    disk.errors = [StorageFull("full")]
+    task = asyncio.create_task(committer.commit(a, rows("a"), None))
+    await disk.writing.wait()
+    task.cancel()
+    await asyncio.wait({task})
+    disk.gate.set()
+    assert (await committer.commit(a, rows("b"), None)).seq == 1
+
+
+async def test_close_waits_for_all(disk: FakeDisk) -> None:
+    committer, a = Committer(disk, group_rows_max=1, queue_rows_max=2), partition()
+    disk.gate.clear()
+    tasks = [asyncio.create_task(committer.commit(a, rows(str(number)), None)) for number in range(5)]
+    await disk.writing.wait()
+    closing = asyncio.create_task(committer.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    with pytest.raises(StorageClosed):
+        await committer.commit(a, rows("late"), None)
+    disk.gate.set()
+    await closing
+    assert [task.result().seq for task in tasks] == [1, 2, 3, 4, 5]
+    await committer.close()
