@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .backup import CheckReport, Progress, backup_data, check_data, restore_data
     from .codec import check_message, decode_message, encode_message, message_digest, parse_message
     from .contract import EngineContract
     from .engine import Batch, Committed, Due, Engine, Listing, NewRow, Partition, Told
@@ -50,6 +51,7 @@ __all__ = [
     "CONTROL",
     "AssistantMessage",
     "Batch",
+    "CheckReport",
     "ClientIdConflict",
     "CodecError",
     "Committed",
@@ -69,6 +71,7 @@ __all__ = [
     "OnAppend",
     "ParlatoryError",
     "Partition",
+    "Progress",
     "ReentrancyError",
     "Row",
     "SchemaMismatch",
@@ -84,6 +87,8 @@ __all__ = [
     "ToolMessage",
     "UserMessage",
     "assistant_message",
+    "backup_data",
+    "check_data",
     "check_message",
     "check_name",
     "decode_message",
@@ -95,6 +100,7 @@ __all__ = [
     "normalize",
     "open_engine",
     "parse_message",
+    "restore_data",
     "split_name",
     "system_message",
     "to_datetime",
@@ -107,6 +113,7 @@ _HOME = {
     "CONTROL": ".names",
     "AssistantMessage": ".messages",
     "Batch": ".engine",
+    "CheckReport": ".backup",
     "ClientIdConflict": ".errors",
     "CodecError": ".errors",
     "Committed": ".engine",
@@ -126,6 +133,7 @@ _HOME = {
     "OnAppend": ".log",
     "ParlatoryError": ".errors",
     "Partition": ".engine",
+    "Progress": ".backup",
     "ReentrancyError": ".errors",
     "Row": ".rows",
     "SchemaMismatch": ".errors",
@@ -141,6 +149,8 @@ _HOME = {
     "ToolMessage": ".messages",
     "UserMessage": ".messages",
     "assistant_message": ".messages",
+    "backup_data": ".backup",
+    "check_data": ".backup",
     "check_message": ".codec",
     "check_name": ".names",
     "decode_message": ".codec",
@@ -152,6 +162,7 @@ _HOME = {
     "normalize": ".normalize",
     "open_engine": ".opening",
     "parse_message": ".codec",
+    "restore_data": ".backup",
     "split_name": ".names",
     "system_message": ".messages",
     "to_datetime": ".instants",

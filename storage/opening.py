@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from .engine import Engine
 from .memory import MemoryEngine
+from .sqlite import Durability, SqliteEngine
 
 __all__ = ["open_engine"]
 
 
 async def open_engine(
-    address: str, *, durability: Literal["full", "normal"] = "full", read_only: bool = False
+    address: str, *, durability: Durability = "full", read_only: bool = False
 ) -> Engine:
     """Opens the engine that an address names, and the data behind it.
 
@@ -37,6 +37,4 @@ async def open_engine(
         raise ValueError(f"cannot open {address!r}: give sqlite:///DIRECTORY or memory:")
     if "\0" in path:
         raise ValueError("the path of a data directory holds a NUL")
-    from .sqlite import SqliteEngine
-
     return await SqliteEngine.open(Path(path), durability=durability, read_only=read_only)

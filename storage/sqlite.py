@@ -29,6 +29,7 @@ from . import schema
 from .committer import ClientKey, Committer, Constraint, First, Group, Refused
 from .engine import Batch, Committed, Due, Engine, LastRow, Listing, Partition, Rows, Told
 from .errors import SchemaMismatch, StorageBusy, StorageClosed, StorageError, StorageFailed, StorageFull
+from .filesystem import network_file_system
 from .lock import DirectoryLock
 from .rows import Row
 
@@ -352,11 +353,14 @@ def _wal_bytes(group: Group) -> int:
 
 
 def _make(directory: Path) -> None:
-    """Makes a data directory that is still there after a power loss."""
-    if directory.is_dir():
-        return
+    """Makes a data directory that is still there after a power loss; refuses one on a network file system."""
+    made = not directory.is_dir()
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        if kind := network_file_system(directory):
+            raise StorageError(f"{directory} lies on {kind}, a network file system: keep data on a local disk")
+        if not made:
+            return
         parent = os.open(directory.parent, os.O_RDONLY)
         try:
             os.fsync(parent)

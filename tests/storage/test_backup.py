@@ -57,7 +57,7 @@ async def test_a_sound_directory_has_no_faults(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("statement", "fault"), [
     ("UPDATE message SET body = '{\"role\":\"us', size = 11 WHERE conversation = 2 AND seq = 4", "does not decode"),
-    ("UPDATE message SET body = replace(body, '1.3', '9.9') WHERE conversation = 2 AND seq = 4", "not the message that was sent"),
+    ("UPDATE message SET body = replace(body, '1.3', '9.9') WHERE conversation = 2 AND seq = 4", "not the message"),
     ("UPDATE message SET size = 1 WHERE conversation = 2 AND seq = 4", "bytes, not 1"),
     ("DELETE FROM message WHERE conversation = 2 AND seq = 3", "row 3 is missing"),
 ])  # fmt: skip
