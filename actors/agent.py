@@ -16,6 +16,11 @@ __all__ = ["Agent", "wire_name_of"]
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
+def kebab_case(name: str) -> str:
+    """Returns a class name in lower case, its words apart by `-`: `HTTPBot` is `http-bot`."""
+    return "-".join(_WORD.split(name.replace("_", "-").strip("-"))).lower()
+
+
 def wire_name_of(agent: type[Agent] | str) -> str:
     """Returns the name under which clients address an agent: the kebab case of its class, or its own `name =`."""
     return agent if isinstance(agent, str) else agent.wire_name
@@ -47,7 +52,7 @@ class Agent:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         name = cls.__dict__.get("name")
-        wire_name = name if isinstance(name, str) else "-".join(_WORD.split(cls.__name__.replace("_", "-"))).lower()
+        wire_name = name if isinstance(name, str) else kebab_case(cls.__name__)
         if not AGENT_NAME.fullmatch(wire_name):
             raise ValueError(
                 f"agent {cls.__name__}: {wire_name!r} is no agent name; set name = '...' of a-z, 0-9 and -, "

@@ -1,7 +1,7 @@
 """The runtime's record of one conversation: its partition, its hub, its turn lane. There is never a second one.
 
-The log lane is what clients do: append, read, subscribe, signal. It goes straight to the partition and the hub and never
-waits for user code. The turn lane (`turns.py`) runs user code, one item at a time.
+The log lane is what clients do: append, read, subscribe, signal. It goes straight to the partition and the hub and
+never waits for user code. The turn lane (`turns.py`) runs user code, one item at a time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..storage import Batch, Committed, NewRow, Partition, Row, Told, instant_text
+from ..storage import Batch, Committed, NewRow, Partition, Row, StorageBusy, Told, instant_text
 from .errors import Draining, MailboxFull
 from .events import Opened, Signal
 from .hub import Hub, Sink, Subscription
@@ -31,7 +31,8 @@ class Conversation:
         hub: who is told.
         lane: where user code runs.
         touched: loop time of the last use.
-        gone: set when the runtime has let the record go; there may be a new one.
+        gone: set when the runtime has let the record go. Who still holds it may use it all the same: it passes on what
+            it is asked to its successor.
     """
 
     def __init__(self, runtime: Runtime, agent: type[Agent], partition: Partition) -> None:
@@ -44,6 +45,26 @@ class Conversation:
         self._in_flight = 0
         self._loop = asyncio.get_running_loop()
         self.touched = self._loop.time()
+
+    @property
+    def partition(self) -> Partition:
+        """Is where the conversation lies."""
+        return self._partition
+
+    @property
+    def current(self) -> Conversation:
+        """Is the record in use: this one or, where the runtime has let it go, its successor."""
+        return self.runtime.successor(self) if self.gone else self
+
+    def touch(self) -> None:
+        """Notes that the record was used."""
+        self.touched = self._loop.time()
+
+    def close(self) -> None:
+        """Ends the record: nobody is told any more, no timer is left."""
+        self.gone = True
+        self.lane.close()
+        self.hub.close()
 
     @property
     def idle(self) -> bool:
@@ -73,31 +94,40 @@ class Conversation:
         return self._partition.epoch
 
     async def read(
-        self, *, after: int = 0, before: int | None = None, limit: int = 200, max_bytes: int = 1 << 20, newest: bool = False
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 200,
+        max_bytes: int = 1 << 20,
+        newest: bool = False,
     ) -> list[Row]:
         """Returns rows; see `Partition.read`."""
-        return await self._partition.read(
-            after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest
-        )
+        return await self._partition.read(after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest)
 
     async def keys(self, prefix: str) -> dict[str, bytes]:
         """Returns keys; see `Partition.keys`."""
         return await self._partition.keys(prefix)
 
     async def commit(self, batch: Batch, told: Told | None = None) -> Committed:
-        """Commits a batch and tells its rows; waits where storage has too much to do."""
-        self._in_flight += 1
+        """Commits a batch and tells its rows; waits where storage has too much to do.
+
+        Where its appender is cancelled, the batch may commit all the same, and is told then.
+        """
+        record = self.current
         try:
-            return await self._partition.commit(self.lane.marked(batch), self._teller(told))
-        finally:
-            self._done()
+            future = record.submit(batch, told)
+        except StorageBusy:
+            marked = record.lane.marked(batch)
+            waiting = record._partition.commit(marked, record._teller(told))
+            future = record._sent(self._loop.create_task(waiting, name=f"parlatory commit {self.name!r}"), marked)
+        return await future
 
     def submit(self, batch: Batch, told: Told | None = None) -> asyncio.Future[Committed]:
-        """Commits a batch, at once in order, and tells its rows; raises StorageBusy where storage has too much to do."""
-        future = self._partition.submit(self.lane.marked(batch), self._teller(told))
-        self._in_flight += 1
-        future.add_done_callback(self._done)
-        return future
+        """Commits a batch, at once in order, and tells its rows; raises StorageBusy where storage has no room."""
+        record = self.current
+        marked = record.lane.marked(batch)
+        return record._sent(record._partition.submit(marked, record._teller(told)), marked)
 
     def post(self, row: NewRow, told: Told | None = None) -> asyncio.Future[Committed]:
         """Appends a client's message, at once in order; it is told before the future has its outcome.
@@ -113,13 +143,25 @@ class Conversation:
         """
         if self.runtime.draining:
             raise Draining
-        if self._in_flight >= self.runtime.mailbox_max:
+        record = self.current
+        if record._in_flight >= self.runtime.mailbox_max:
             raise MailboxFull(self.name, self.runtime.mailbox_max)
-        return self.submit(Batch(rows=(row,)), told)
+        return record.submit(Batch(rows=(row,)), told)
 
-    def _done(self, _future: object = None) -> None:
+    def _sent(self, future: asyncio.Future[Committed], batch: Batch) -> asyncio.Future[Committed]:
+        self._in_flight += 1
+        if batch.work:
+            self.lane.mark_sent()
+        future.add_done_callback(self._done_marked if batch.work else self._done)
+        return future
+
+    def _done(self, _future: object) -> None:
         self._in_flight -= 1
         self.touched = self._loop.time()
+
+    def _done_marked(self, future: asyncio.Future[Committed]) -> None:
+        self._done(future)
+        self.lane.mark_arrived(known=not future.cancelled())
 
     def _teller(self, told: Told | None) -> Told:
         if told is None:
@@ -134,8 +176,10 @@ class Conversation:
     def _committed(self, committed: Committed) -> None:
         """Tells what has become durable: subscribers first, then the turn lane."""
         if committed.rows:
-            self.hub.committed(committed.rows)
-            self.lane.committed(committed.rows)
+            # The record may have been let go: a batch whose appender was cancelled holds it no longer, and may commit.
+            record = self.current
+            record.hub.committed(committed.rows)
+            record.lane.committed(committed.rows)
 
     def turn_storage(self) -> TurnStorage:
         """Returns the log as user code has it."""
@@ -143,7 +187,9 @@ class Conversation:
 
     # -- subscribers
 
-    async def open(self, sink: Sink, principal: str, request: PositionRequest, old: Subscription | None) -> Subscription:
+    async def open(
+        self, sink: Sink, principal: str, request: PositionRequest, old: Subscription | None
+    ) -> Subscription:
         """Answers an open and subscribes the sink, or moves its subscription `old`.
 
         Raises:
@@ -152,18 +198,16 @@ class Conversation:
         instant = None
         if request.at is not None and 0 < request.after <= self.head and request.epoch == self.epoch:
             instant = await self._instant(request.after)
-        # From here to the end in one step: nothing can be committed between the answer and the subscription.
-        start = decide_start(
-            request, epoch=self.epoch, floor=self.floor, head=self.head, instant=instant
-        )
+        # From here to the end in one step: nothing can be committed between the answer and the subscription, and the
+        # record, which may have been let go during the read, is the one that is told.
+        record = self.current
+        start = decide_start(request, epoch=self.epoch, floor=self.floor, head=self.head, instant=instant)
         if old is not None:
-            self.hub.unsubscribe(old)
-        state, turn = self.lane.state
-        sink.tell(
-            Opened(self.name, self.epoch, self.floor, self.head, start.seq, start.reason, state, turn)
-        )
-        self.touched = self._loop.time()
-        return self.hub.subscribe(sink, principal, start.seq)
+            old.unsubscribe()
+        state, turn = record.lane.state
+        sink.tell(Opened(self.name, self.epoch, self.floor, self.head, start.seq, start.reason, state, turn))
+        record.touch()
+        return record.hub.subscribe(sink, principal, start.seq)
 
     async def _instant(self, seq: int) -> str | None:
         rows = self.hub.recall(seq - 1) or await self.read(after=seq - 1, before=seq + 1, limit=1)
@@ -171,8 +215,9 @@ class Conversation:
 
     def signal(self, event: Signal, sender: Sink) -> None:
         """Relays a signal to the other subscribers."""
-        self.touched = self._loop.time()
-        self.hub.signal(event, sender)
+        record = self.current
+        record.touch()
+        record.hub.signal(event, sender)
 
 
 class TurnStorage:
@@ -196,13 +241,17 @@ class TurnStorage:
 
     async def commit(self, batch: Batch, told: Told | None = None) -> Committed:
         """Commits a batch whose rows belong to the running turn, if one runs."""
-        conversation = self._conversation
-        if conversation.gone:
-            conversation = self._conversation = await conversation.runtime.conversation(conversation.name)
+        conversation = self._conversation = self._conversation.current
         return await conversation.commit(conversation.lane.stamped(batch), told)
 
     async def read(
-        self, *, after: int = 0, before: int | None = None, limit: int = 200, max_bytes: int = 1 << 20, newest: bool = False
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 200,
+        max_bytes: int = 1 << 20,
+        newest: bool = False,
     ) -> list[Row]:
         """Returns rows; see `Partition.read`."""
         return await self._conversation.read(

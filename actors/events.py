@@ -1,9 +1,9 @@
-"""What subscribers are told. An event is made once and handed to everybody; whoever encodes it keeps the bytes on it."""
+"""What subscribers are told. An event is made once and handed to all; whoever encodes it keeps the bytes on it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from ..storage import Row
 
@@ -20,6 +20,10 @@ class Event:
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
         self.wire: bytes | None = None
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self).__slots__ if name != "wire")
+        return f"<{type(self).__name__} {fields}>"
 
 
 class Opened(Event):
@@ -82,7 +86,7 @@ class TurnTold(Event):
 
 
 class Signal(Event):
-    """Is something ephemeral from one principal to the other subscribers; `data` is its JSON, None where it has none."""
+    """Is something ephemeral from one principal to the other subscribers; `data` is its JSON or None."""
 
     __slots__ = ("by", "data", "name")
 
@@ -112,6 +116,3 @@ class Closed(Event):
     def __init__(self, conversation: str, code: str) -> None:
         super().__init__(conversation)
         self.code = code
-
-    def __repr__(self) -> Any:
-        return f"<Closed {self.conversation!r} {self.code}>"

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-from ..storage import Row, StorageError
+from ..storage import Row
 from .events import Closed, Event, Live, Presence, RowsTold, Signal, TurnTold
 
 __all__ = ["Hub", "HubLog", "Sink", "Subscription", "runs"]
@@ -34,6 +34,7 @@ TAIL_ROWS_MAX = 256
 TAIL_BYTES_MAX = 4 << 20
 PUMPS_PER_STEP = 32
 PENDING_MAX = 32
+PENDING_BYTES_MAX = 64 << 10
 PRESENCE_INTERVAL_S = 1.0
 PRESENCE_NAMES_MAX = 100
 
@@ -48,7 +49,7 @@ class Sink(Protocol):
         """Says that it takes more now. When it becomes so again it calls `Subscription.resume`."""
 
     def tell(self, event: Event) -> None:
-        """Takes an event; never waits, never raises."""
+        """Takes an event; never waits, never raises, and calls nothing of the hub."""
 
 
 class HubLog(Protocol):
@@ -67,7 +68,13 @@ class HubLog(Protocol):
         """Is the seq of the last committed row."""
 
     async def read(
-        self, *, after: int = 0, before: int | None = None, limit: int = 200, max_bytes: int = 1 << 20, newest: bool = False
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 200,
+        max_bytes: int = 1 << 20,
+        newest: bool = False,
     ) -> list[Row]:
         """Returns rows."""
 
@@ -80,7 +87,7 @@ class Subscription:
         live: whether commits write to it; otherwise the pump does.
     """
 
-    __slots__ = ("_hub", "_pending", "_presence_at", "_queued", "_turn_seen", "live", "position", "principal", "sink")
+    __slots__ = ("_hub", "_pending", "_queued", "_turn_seen", "live", "position", "principal", "sink")
 
     def __init__(self, hub: Hub, sink: Sink, principal: str, position: int) -> None:
         self.sink = sink
@@ -96,19 +103,28 @@ class Subscription:
     def resume(self) -> None:
         """Is called by the sink when it has become writable."""
         while self._pending and self.sink.writable:
-            self.sink.tell(self._pending.pop(next(iter(self._pending))))
+            self._hub._hand(self, self._pending.pop(next(iter(self._pending))))
         if not self.live:
             self._hub._enqueue(self)
 
+    def unsubscribe(self) -> None:
+        """Takes the subscription out of its hub; idempotent."""
+        self._hub.unsubscribe(self)
+
     def tell(self, event: Event, key: tuple[str, str]) -> None:
-        """Tells something ephemeral, now or, coalesced by `key`, when the sink is writable."""
-        if self.sink.writable:
-            self.sink.tell(event)
+        """Tells something ephemeral, now or, coalesced by `key`, when the sink is writable; the oldest is dropped."""
+        pending = self._pending
+        if not pending and self.sink.writable:
+            self._hub._hand(self, event)
             return
-        self._pending.pop(key, None)
-        if len(self._pending) >= PENDING_MAX:
-            del self._pending[next(iter(self._pending))]
-        self._pending[key] = event
+        pending.pop(key, None)
+        pending[key] = event
+        while len(pending) > PENDING_MAX or sum(map(_weight, pending.values())) > PENDING_BYTES_MAX:
+            del pending[next(iter(pending))]
+
+
+def _weight(event: Event) -> int:
+    return len(event.data) if isinstance(event, Signal) and event.data is not None else 0
 
 
 class Hub:
@@ -120,11 +136,15 @@ class Hub:
         self._live: dict[Subscription, None] = {}
         self._ready: deque[Subscription] = deque()
         self._pump: asyncio.Task[None] | None = None
+        self._pumped: RowsTold | None = None
+        # What was committed and told of turns in this step of the loop; at its end the rows go first.
         self._fresh: list[Row] = []
+        self._fresh_turns: list[tuple[int, TurnTold]] = []
         self._tail: deque[Row] = deque()
         self._tail_bytes = 0
-        self._turn: TurnTold | None = None
+        # States of turns are numbered. Who was lagging learns the last `queued` and the last other one.
         self._turns_told = 0
+        self._last_turns: dict[bool, tuple[int, TurnTold]] = {}
         self._presence_timer: asyncio.TimerHandle | None = None
         self._presence_at = float("-inf")
 
@@ -157,7 +177,7 @@ class Hub:
             subscription._pending.clear()
             self._schedule_presence()
 
-    # -- telling rows
+    # -- telling rows, and the turns they belong to
 
     def committed(self, rows: Sequence[Row]) -> None:
         """Tells rows that have just been committed; called once per commit, in seq order.
@@ -166,44 +186,82 @@ class Hub:
         """
         self._remember(rows)
         if self._live:
-            if not self._fresh:
-                asyncio.get_running_loop().call_soon(self._tell_fresh)
+            self._schedule_telling()
             self._fresh += rows
 
+    def tell_turn(self, event: TurnTold) -> None:
+        """Tells the state of a turn, behind the rows committed before; who lags learns the last one when it is live."""
+        self._turns_told += 1
+        self._last_turns[event.state == "queued"] = self._turns_told, event
+        if self._live:
+            self._schedule_telling()
+            self._fresh_turns.append((self._turns_told, event))
+
+    def _schedule_telling(self) -> None:
+        if not self._fresh and not self._fresh_turns:
+            asyncio.get_running_loop().call_soon(self._tell_fresh)
+
     def _tell_fresh(self) -> None:
-        fresh, self._fresh = self._fresh, []
-        for run in runs(fresh):
+        rows, self._fresh = self._fresh, []
+        turns, self._fresh_turns = self._fresh_turns, []
+        for run in runs(rows):
             event = RowsTold(self._log.name, self._log.epoch, run)
             before, last = run[0].seq - 1, run[-1].seq
             told = 0
             late: list[Subscription] = []
-            for subscription in self._live:
+            for subscription in tuple(self._live):
                 if subscription.position == before and told < FAN_OUT_MAX and subscription.sink.writable:
                     subscription.position = last
-                    subscription.sink.tell(event)
                     told += 1
+                    self._hand(subscription, event)
                 elif subscription.position < last:
                     late.append(subscription)
-            for subscription in late:
-                del self._live[subscription]
-                subscription.live = False
-                self._enqueue(subscription)
+            self._lag(late)
+        for number, turn in turns:
+            unseen = [subscription for subscription in self._live if subscription._turn_seen < number]
+            late = []
+            for index, subscription in enumerate(unseen):
+                # What is not told now is not told later, out of order: the sink lags, and learns the last state.
+                if index < FAN_OUT_MAX and subscription.sink.writable:
+                    subscription._turn_seen = number
+                    self._hand(subscription, turn)
+                else:
+                    late.append(subscription)
+            self._lag(late)
+
+    def _lag(self, subscriptions: Sequence[Subscription]) -> None:
+        for subscription in subscriptions:
+            del self._live[subscription]
+            subscription.live = False
+            self._enqueue(subscription)
+
+    def _hand(self, subscription: Subscription, event: Event) -> None:
+        """Tells one sink. One that breaks its promise and raises is taken out; the others are served all the same."""
+        try:
+            subscription.sink.tell(event)
+        except Exception:  # whatever a sink may do
+            logger.exception("a subscriber of %r failed, its subscription is ended", self._log.name)
+            self.unsubscribe(subscription)
 
     def _remember(self, rows: Sequence[Row]) -> None:
         tail = self._tail
         if tail and tail[-1].seq + 1 != rows[0].seq:
-            tail.clear()
-            self._tail_bytes = 0
+            self.forget_tail()
         for row in rows:
             tail.append(row)
             self._tail_bytes += len(row.body)
         while tail and (len(tail) > TAIL_ROWS_MAX or self._tail_bytes > TAIL_BYTES_MAX):
             self._tail_bytes -= len(tail.popleft().body)
 
+    def forget_tail(self) -> None:
+        """Lets the tail ring go, where nothing is committed for long: who comes back then is served from the log."""
+        self._tail.clear()
+        self._tail_bytes = 0
+
     def recall(self, after: int) -> list[Row] | None:
         """Returns the rows behind `after` from the tail ring, as many as one pump step takes; None if it lacks them."""
         tail = self._tail
-        if not tail or after + 1 < tail[0].seq:
+        if not tail or not tail[0].seq <= after + 1 <= tail[-1].seq:
             return None
         rows: list[Row] = []
         size = 0
@@ -228,74 +286,71 @@ class Hub:
     async def _run_pump(self) -> None:
         """Serves lagging subscriptions in turn, each a run of rows at a time."""
         steps = 0
-        event: RowsTold | None = None
         try:
             while self._ready:
                 subscription = self._ready.popleft()
                 subscription._queued = False
-                if subscription not in self._subscriptions or subscription.live or not subscription.sink.writable:
-                    continue
-                if subscription.position < self._log.head:
-                    rows = self.recall(subscription.position)
-                    if rows is None:
-                        rows = await self._read(subscription)
-                        if rows is None or subscription not in self._subscriptions:
-                            continue
-                    # Many lag at the same place: they share one event.
-                    if event is None or (event.rows[0].seq, event.rows[-1].seq) != (rows[0].seq, rows[-1].seq):
-                        event = RowsTold(self._log.name, self._log.epoch, rows)
-                    subscription.position = rows[-1].seq
-                    subscription.sink.tell(event)
-                if subscription.position == self._log.head and subscription.sink.writable:
-                    self._go_live(subscription)
-                else:
-                    self._enqueue(subscription)
+                if self._lags(subscription) and subscription.sink.writable:
+                    await self._serve(subscription)
                 steps += 1
                 if steps % PUMPS_PER_STEP == 0:
                     await asyncio.sleep(0)
         finally:
-            self._pump = None
+            self._pump = self._pumped = None
 
-    async def _read(self, subscription: Subscription) -> list[Row] | None:
+    def _lags(self, subscription: Subscription) -> bool:
+        return not subscription.live and subscription in self._subscriptions
+
+    async def _serve(self, subscription: Subscription) -> None:
+        """Hands a lagging subscription the next run of rows, or makes it live."""
+        if subscription.position < self._log.head:
+            rows = self.recall(subscription.position) or await self._read(subscription)
+            if not rows:
+                return
+            event = self._pumped
+            # Many lag at the same place: they share one event.
+            if event is None or (event.rows[0].seq, event.rows[-1].seq) != (rows[0].seq, rows[-1].seq):
+                event = self._pumped = RowsTold(self._log.name, self._log.epoch, rows)
+            subscription.position = rows[-1].seq
+            self._hand(subscription, event)
+        if subscription.position == self._log.head and subscription.sink.writable and self._lags(subscription):
+            self._go_live(subscription)
+        else:
+            self._enqueue(subscription)
+
+    async def _read(self, subscription: Subscription) -> list[Row]:
+        """Reads the rows behind a position; none if the subscription has ended, now or meanwhile."""
+        position = subscription.position
         try:
-            rows = await self._log.read(after=subscription.position, limit=RUN_ROWS_MAX, max_bytes=PUMP_BYTES_MAX)
-        except StorageError:
-            logger.exception("the rows of %r behind %d cannot be read", self._log.name, subscription.position)
+            rows = await self._log.read(after=position, limit=RUN_ROWS_MAX, max_bytes=PUMP_BYTES_MAX)
+        except Exception as error:  # whatever it is, the pump goes on, and the subscriber is not left waiting
+            if self._lags(subscription):
+                logger.error("the rows of %r behind %d cannot be read", self._log.name, position, exc_info=error)
+                self.end(subscription, "internal")
+            return []
+        if not self._lags(subscription):
+            return []
+        if not rows or rows[0].seq != position + 1:
+            logger.error("%r has no row %d below its head", self._log.name, position + 1)
             self.end(subscription, "internal")
-            return None
-        if not rows or rows[0].seq != subscription.position + 1:
-            logger.error("%r has no row %d below its head", self._log.name, subscription.position + 1)
-            self.end(subscription, "internal")
-            return None
+            return []
         return rows
 
     def _go_live(self, subscription: Subscription) -> None:
         """Makes a subscription live: it is at the head, and nothing can be committed before this step ends."""
         subscription.live = True
         self._live[subscription] = None
-        subscription.sink.tell(Live(self._log.name, subscription.position))
-        if subscription._turn_seen != self._turns_told and self._turn is not None:
-            subscription._turn_seen = self._turns_told
-            subscription.sink.tell(self._turn)
+        self._hand(subscription, Live(self._log.name, subscription.position))
+        for number, event in sorted(self._last_turns.values()):
+            if subscription._turn_seen < number:
+                self._hand(subscription, event)
+        subscription._turn_seen = self._turns_told
 
     # -- what is ephemeral
 
-    def tell_turn(self, event: TurnTold) -> None:
-        """Tells the state of a turn to who is live; a lagging subscription learns the last one when it is live again."""
-        self._turn = event
-        self._turns_told += 1
-        for subscription in self._live:
-            if subscription.sink.writable:
-                subscription._turn_seen = self._turns_told
-                subscription.sink.tell(event)
-            # Not writable: the next row or the reconnection shows it as lagging; a turn told out of order would lie.
-        for subscription in [one for one in self._live if one._turn_seen != self._turns_told]:
-            del self._live[subscription]
-            subscription.live = False
-
     def signal(self, event: Signal, sender: Sink) -> None:
         """Relays a signal to every subscription but the sender's own."""
-        for subscription in self._subscriptions:
+        for subscription in tuple(self._subscriptions):
             if subscription.sink is not sender:
                 subscription.tell(event, (event.name, event.by))
 
@@ -303,10 +358,14 @@ class Hub:
         """Ends a subscription from this side, and says why."""
         if subscription in self._subscriptions:
             self.unsubscribe(subscription)
-            subscription.sink.tell(Closed(self._log.name, code))
+            self._hand(subscription, Closed(self._log.name, code))
 
     def close(self) -> None:
-        """Stops the presence timer; the pump ends with its subscriptions."""
+        """Ends what subscriptions there are, the pump and the presence timer."""
+        for subscription in tuple(self._subscriptions):
+            self.end(subscription, "draining")
+        if self._pump is not None:
+            self._pump.cancel()
         if self._presence_timer is not None:
             self._presence_timer.cancel()
             self._presence_timer = None
@@ -326,7 +385,7 @@ class Hub:
         self._presence_at = asyncio.get_running_loop().time()
         names = sorted({subscription.principal for subscription in self._subscriptions})
         event = Presence(self._log.name, len(names), names if len(names) <= PRESENCE_NAMES_MAX else None)
-        for subscription in self._subscriptions:
+        for subscription in tuple(self._subscriptions):
             subscription.tell(event, ("", ""))
 
 
@@ -337,9 +396,10 @@ def runs(rows: Sequence[Row], rows_max: int = RUN_ROWS_MAX, bytes_max: int = RUN
         return
     start = size = 0
     for index, row in enumerate(rows):
-        size += len(row.json())
+        length = len(row.json()) + 1  # and its comma
+        size += length
         if index > start and (size > bytes_max or index - start == rows_max):
             yield rows[start:index]
-            start, size = index, len(row.json())
+            start, size = index, length
     if start < len(rows):
         yield rows[start:]

@@ -46,7 +46,8 @@ class Mailbox(Generic[Item]):
         self.name = name
         self._handle = handle
         self._items: deque[Item] = deque()
-        self._blocked: deque[asyncio.Future[None]] = deque()
+        # Posts that wait for room, in order, each with its item: whoever makes room moves the items in.
+        self._blocked: dict[asyncio.Future[None], Item] = {}
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -63,16 +64,16 @@ class Mailbox(Generic[Item]):
             self._task = asyncio.get_running_loop().create_task(self._drain(), name=f"parlatory mailbox {self.name!r}")
 
     async def post(self, item: Item) -> None:
-        """Adds an item, waiting for room first; those who wait are served in order."""
-        while len(self._items) >= self.limit:
-            room = asyncio.get_running_loop().create_future()
-            self._blocked.append(room)
-            try:
-                await room
-            except asyncio.CancelledError:
-                self._wake()  # the place that it was woken for belongs to the next
-                raise
-        self.post_nowait(item)
+        """Adds an item, waiting for room first, in order; a post that is cancelled may have added it all the same."""
+        if len(self._items) < self.limit:
+            self.post_nowait(item)
+            return
+        accepted = asyncio.get_running_loop().create_future()
+        self._blocked[accepted] = item
+        try:
+            await accepted
+        finally:
+            self._blocked.pop(accepted, None)
 
     async def join(self) -> None:
         """Returns once the mailbox is idle."""
@@ -80,27 +81,27 @@ class Mailbox(Generic[Item]):
             await asyncio.wait({self._task})
 
     def clear(self) -> None:
-        """Forgets the items that wait; the one being handled goes on."""
+        """Forgets the items that wait; the one being handled goes on, and so do posts that wait for room."""
         self._items.clear()
-        self._wake()
+        self._refill()
 
     def statistics(self) -> MailboxStatistics:
         """Returns what the mailbox holds now."""
         return MailboxStatistics(len(self._items), self._task is not None, len(self._blocked))
 
-    def _wake(self) -> None:
-        for _ in range(self.limit - len(self._items)):
-            while self._blocked and self._blocked[0].done():
-                self._blocked.popleft()
-            if not self._blocked:
-                return
-            self._blocked.popleft().set_result(None)
+    def _refill(self) -> None:
+        while self._blocked and len(self._items) < self.limit:
+            accepted = next(iter(self._blocked))
+            item = self._blocked.pop(accepted)
+            if not accepted.cancelled():
+                accepted.set_result(None)
+                self._items.append(item)
 
     async def _drain(self) -> None:
         try:
             while self._items:
                 item = self._items.popleft()
-                self._wake()
+                self._refill()
                 try:
                     await self._handle(item)
                 except Exception:  # the drain outlives whatever one item does

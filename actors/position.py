@@ -10,7 +10,7 @@ ResetReason = Literal["epoch", "ahead", "trimmed"]
 
 
 class PositionRequest(NamedTuple):
-    """Is what an open asks for: behind row `after` of `epoch` whose instant is `at`, or the last `tail` rows, or all."""
+    """Asks to start behind row `after` of `epoch`, whose instant is `at`; or at the last `tail` rows; or at the top."""
 
     epoch: str | None = None
     after: int = 0

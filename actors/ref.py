@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..storage import Batch, Committed, Message, MessageLog, Row, Told, new_row
+from ..storage import Batch, Committed, Message, MessageLog, Partition, Row, Told, new_row
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -14,7 +14,7 @@ __all__ = ["Ref"]
 
 
 class Ref:
-    """Is one conversation of a runtime, seen from outside. Made by `Runtime.get`; cheap, and valid as long as the runtime.
+    """Is one conversation of a runtime, seen from outside. Made by `Runtime.get`; cheap, valid as long as the runtime.
 
     Attributes:
         name: the conversation, `<agent>/<name>`.
@@ -49,25 +49,24 @@ class Ref:
         return (await record.post(row)).seq
 
     async def log(self) -> MessageLog:
-        """Returns the log of the conversation, for reading and for appends that start no turn."""
-        storage = _RefStorage(self._runtime, self.name)
-        await storage.load()
-        return MessageLog(storage)
+        """Returns the log of the conversation. What is appended through it is told, and a user's message is answered.
+
+        Raises:
+            StorageError: the log cannot be opened. Its appends raise Draining once the runtime is stopping.
+        """
+        return MessageLog(_RefStorage(self._runtime, await self._runtime.engine.partition(self.name)))
 
     def __repr__(self) -> str:
         return f"<Ref {self.name!r}>"
 
 
 class _RefStorage:
-    """Is a log that asks the runtime for the record at each use, because the one of before may be gone."""
+    """Is a log that needs a record of the runtime only while it appends."""
 
-    def __init__(self, runtime: Runtime, name: str) -> None:
-        self.name = name
+    def __init__(self, runtime: Runtime, partition: Partition) -> None:
+        self.name = partition.name
         self._runtime = runtime
-
-    async def load(self) -> None:
-        self._partition = await self._runtime.engine.partition(self.name)
-        await self._runtime.conversation(self.name)
+        self._partition = partition
 
     @property
     def head(self) -> int:
@@ -78,6 +77,12 @@ class _RefStorage:
         return await (await self._runtime.conversation(self.name)).commit(batch, told)
 
     async def read(
-        self, *, after: int = 0, before: int | None = None, limit: int = 200, max_bytes: int = 1 << 20, newest: bool = False
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 200,
+        max_bytes: int = 1 << 20,
+        newest: bool = False,
     ) -> list[Row]:
         return await self._partition.read(after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+import warnings
+from collections.abc import Collection, Iterable
 from types import TracebackType
 from typing import Self
 
-from ..storage import Engine, StorageError, check_name, split_name
+from ..storage import Engine, Partition, StorageClosed, StorageError, StorageFailed, check_name, split_name
 from .agent import Agent, wire_name_of
 from .conversation import Conversation
 from .errors import Draining, UnknownAgent
 from .ref import Ref
 from .residency import Residency
+from .turns import TurnLane
 
 __all__ = ["Runtime"]
 
 DUE_PAGE = 256
 NEVER = 0
+REDELIVERY_RETRY_S = 1.0
+REDELIVERY_PATIENCE_S = 30.0
 
 logger = logging.getLogger("parlatory.actors")
 
@@ -35,7 +39,8 @@ class Runtime:
             that nobody watches, is let go.
         max_resident: how many agent instances there are at once; an activation beyond it waits for an idle one.
         mailbox_max: how many messages of one conversation may be on their way to the disk; more are refused as busy.
-        redeliveries_max: how many conversations with unfinished work are taken up at a time when the runtime starts.
+        redeliveries_max: how many conversations with unfinished work are taken up at a time when the runtime starts;
+            one that takes long (30 s) makes room for the next.
         stop_grace_s: how long a cancelled handler has for its `finally`.
     """
 
@@ -52,11 +57,13 @@ class Runtime:
     ) -> None:
         self.engine = engine
         self.agents: dict[str, type[Agent]] = {}
-        for agent in agents:
+        for agent in () if isinstance(agents, type) else agents:
+            if not (isinstance(agent, type) and issubclass(agent, Agent)):
+                raise TypeError(f"{agent!r} is no agent: give classes derived from Agent")
             if self.agents.setdefault(agent.wire_name, agent) is not agent:
                 raise ValueError(f"two agents are named {agent.wire_name!r}; give one of them another name = '...'")
         if not self.agents:
-            raise ValueError("a runtime needs at least one agent class")
+            raise ValueError("a runtime needs a list of at least one agent class")
         if idle_timeout_s <= 0 or mailbox_max < 1 or redeliveries_max < 1:
             raise ValueError("idle_timeout_s, mailbox_max and redeliveries_max are positive")
         self.idle_timeout_s = idle_timeout_s
@@ -69,7 +76,7 @@ class Runtime:
         self._loading: dict[str, asyncio.Task[Conversation]] = {}
         self._redelivery: asyncio.Task[None] | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     # -- conversations
 
@@ -81,11 +88,11 @@ class Runtime:
             name: the second half of the conversation's name, 1 to 512 bytes of UTF-8.
 
         Raises:
-            UnknownAgent: the runtime has no such agent.
+            UnknownAgent: the runtime has no such agent, or another class under this name.
             InvalidName: the name cannot be one.
         """
         wire_name = wire_name_of(agent)
-        if wire_name not in self.agents:
+        if wire_name not in self.agents or (isinstance(agent, type) and agent is not self.agents[wire_name]):
             raise UnknownAgent(wire_name, tuple(self.agents))
         return Ref(self, check_name(f"{wire_name}/{name}"))
 
@@ -107,6 +114,7 @@ class Runtime:
         """
         record = self._records.get(name)
         if record is not None:
+            record.touch()
             return record
         loading = self._loading.get(name)
         if loading is None:
@@ -121,12 +129,20 @@ class Runtime:
 
     async def _load(self, name: str, agent: type[Agent]) -> Conversation:
         try:
-            partition = await self.engine.partition(name)
-            record = self._records[name] = Conversation(self, agent, partition)
+            return self._record(agent, await self.engine.partition(name))
         finally:
             del self._loading[name]
-        if self._sweeper is None and not self._closed:
-            self._schedule_sweep()
+
+    def successor(self, record: Conversation) -> Conversation:
+        """Returns the record in use in place of one that was let go; there is never a second one in use."""
+        return self._record(record.lane.agent, record.partition)
+
+    def _record(self, agent: type[Agent], partition: Partition) -> Conversation:
+        record = self._records.get(partition.name)
+        if record is None:
+            record = self._records[partition.name] = Conversation(self, agent, partition)
+            if self._sweeper is None and self._closing is None:
+                self._schedule_sweep()
         return record
 
     # -- idleness
@@ -143,25 +159,24 @@ class Runtime:
         for record in self._records.values():
             if record.touched > since or record.in_flight:
                 continue
-            if record.lane.idle:
-                if record.idle:
-                    gone.append(record)
-            elif record.lane.quiet:
+            if record.idle:
+                gone.append(record)
+                continue
+            record.hub.forget_tail()
+            if record.lane.quiet:
                 record.lane.dismiss()
         for record in gone:
-            self._forget(record)
+            del self._records[record.name]
+            record.close()
         if self._records:
             self._schedule_sweep()
-
-    def _forget(self, record: Conversation) -> None:
-        del self._records[record.name]
-        record.gone = True
-        record.hub.close()
 
     # -- starting and stopping
 
     async def __aenter__(self) -> Self:
         """Starts the runtime: takes up what an earlier process left unfinished."""
+        if self._redelivery is not None or self._closing is not None:
+            raise RuntimeError("a runtime is entered once; make another one, on a new engine")
         task = asyncio.get_running_loop().create_task(self._redeliver(), name="parlatory redelivery")
         self._redelivery = task
         return self
@@ -172,31 +187,40 @@ class Runtime:
         """Stops the runtime; see `close`."""
         await self.close()
 
+    def __del__(self) -> None:
+        if getattr(self, "_redelivery", None) is not None and self._closing is None:
+            warnings.warn("a runtime was entered and never closed", ResourceWarning, stacklevel=1, source=self)
+
     async def _redeliver(self) -> None:
         """Goes through the conversations with unfinished work, a few at a time."""
         places = asyncio.Semaphore(self._redeliveries_max)
         after = 0
-        try:
-            async with asyncio.TaskGroup() as group:
-                while page := await self.engine.due(now=NEVER, after=after, limit=DUE_PAGE):
-                    for due in page:
-                        after = due.cursor
-                        await places.acquire()
-                        if self.draining:
-                            return
-                        group.create_task(self._redeliver_one(due.name, places), name=f"parlatory redeliver {due.name!r}")
-        except StorageError:
-            logger.exception("unfinished work cannot be read; it waits for the next start")
+        async with asyncio.TaskGroup() as group:
+            while not self.draining:
+                try:
+                    page = await self.engine.due(now=NEVER, after=after, limit=DUE_PAGE)
+                except StorageError as error:
+                    logger.error("unfinished work cannot be read", exc_info=error)
+                    if isinstance(error, StorageFailed | StorageClosed):
+                        return
+                    await asyncio.sleep(REDELIVERY_RETRY_S)
+                    continue
+                if not page:
+                    return
+                for due in page:
+                    after = due.cursor
+                    await places.acquire()
+                    group.create_task(self._redeliver_one(due.name, places), name=f"parlatory redeliver {due.name!r}")
 
     async def _redeliver_one(self, name: str, places: asyncio.Semaphore) -> None:
         try:
             record = await self.conversation(name)
             record.lane.redeliver()
-            await record.lane.join()
+            await _join([record.lane], REDELIVERY_PATIENCE_S)
         except UnknownAgent:
             logger.warning("%r has unfinished work, but its agent is not registered", name)
-        except StorageError:
-            logger.exception("the unfinished work of %r cannot be read", name)
+        except Exception as error:  # one conversation that cannot be loaded does not hold up the others
+            logger.error("the unfinished work of %r is left for the next start", name, exc_info=error)
         finally:
             places.release()
 
@@ -206,40 +230,52 @@ class Runtime:
         Clients' sends, and `Ref.append`, raise Draining from now on; reading goes on.
         """
         self.draining = True
-        busy = [record.lane for record in self._records.values() if not record.lane.quiet]
-        if busy:
-            joins = [asyncio.ensure_future(lane.join()) for lane in busy]
-            _, late = await asyncio.wait(joins, timeout=timeout_s)
-            for join in late:
-                join.cancel()
-            if late:
-                await asyncio.gather(*(lane.interrupt(self.stop_grace_s) for lane in busy if not lane.quiet))
+        await self._ended([record.lane for record in self._records.values() if not record.lane.quiet], timeout_s)
+
+    async def _ended(self, lanes: Collection[TurnLane], timeout_s: float) -> None:
+        """Returns once lanes are quiet; interrupts those that are not in time."""
+        await _join(lanes, timeout_s)
+        await asyncio.gather(*(lane.interrupt(self.stop_grace_s) for lane in lanes if not lane.quiet))
 
     async def close(self) -> None:
-        """Ends running turns, stops the agents, commits what is queued, and closes the engine; idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        await self.drain(0)
-        if self._redelivery is not None:
-            self._redelivery.cancel()
-            await asyncio.wait({self._redelivery})
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        lanes = [record.lane for record in self._records.values() if not record.lane.idle and record.lane.quiet]
-        for lane in lanes:
-            lane.dismiss()
-        if lanes:
-            joins = [asyncio.ensure_future(lane.join()) for lane in lanes]
-            _, late = await asyncio.wait(joins, timeout=self.stop_grace_s)
-            for join in late:
-                join.cancel()
-            await asyncio.gather(*(lane.interrupt(self.stop_grace_s) for lane in lanes if not lane.quiet))
-        for record in list(self._records.values()):
-            record.hub.close()
-        await self.engine.close()
+        """Ends running turns, stops the agents, commits what is queued, and closes the engine.
+
+        Idempotent: who calls it again waits for the same end. It goes through though its caller is cancelled.
+        """
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close(), name="parlatory close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        try:
+            await self.drain(0)
+            if self._redelivery is not None:
+                self._redelivery.cancel()
+                await asyncio.wait({self._redelivery})
+            lanes = [record.lane for record in self._records.values() if record.lane.quiet and not record.lane.idle]
+            for lane in lanes:
+                lane.dismiss()
+            await self._ended(lanes, self.stop_grace_s)
+        finally:
+            if self._sweeper is not None:
+                self._sweeper.cancel()
+            for record in self._records.values():
+                record.close()
+            self._records.clear()
+            await self.engine.close()
 
     def check_accepting(self) -> None:
         """Raises Draining once the runtime is stopping."""
         if self.draining:
             raise Draining
+
+
+async def _join(lanes: Collection[TurnLane], timeout_s: float) -> None:
+    """Waits until lanes are quiet, for `timeout_s` at most."""
+    joins = [asyncio.ensure_future(lane.join()) for lane in lanes]
+    try:
+        if joins:
+            await asyncio.wait(joins, timeout=timeout_s)
+    finally:
+        for join in joins:
+            join.cancel()

@@ -1,0 +1,168 @@
+"""What the tests of the actors share: a sink that records, a log whose reads wait, a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from parlatory.actors import (
+    Closed,
+    Conversation,
+    Event,
+    Live,
+    Opened,
+    PositionRequest,
+    RowsTold,
+    Subscription,
+    TurnTold,
+)
+from parlatory.storage import Batch, NewRow, Partition, Row, encode_message, user_message
+
+
+class Recorder:
+    """A sink that keeps what it is told. Unrealistic: it takes any amount, and pauses only when the test says."""
+
+    def __init__(self) -> None:
+        self.writable = True
+        self.events: list[Event] = []
+        self.subscription: Subscription | None = None
+        self._told = asyncio.Event()
+
+    def tell(self, event: Event) -> None:
+        self.events.append(event)
+        self._told.set()
+
+    def pause(self) -> None:
+        self.writable = False
+
+    def resume(self) -> None:
+        self.writable = True
+        if self.subscription is not None:
+            self.subscription.resume()
+
+    async def open(self, record: Conversation, request: PositionRequest | None = None, by: str = "ann") -> Subscription:
+        old = self.subscription
+        self.subscription = await record.open(self, by, request or PositionRequest(), old)
+        return self.subscription
+
+    async def until(self, holds: Callable[[Recorder], bool]) -> Recorder:
+        """Returns once something holds of what was told; the test's timeout bounds it."""
+        while not holds(self):
+            self._told.clear()
+            await self._told.wait()
+        return self
+
+    async def until_live(self, seq: int) -> Recorder:
+        """Returns once the rows up to `seq` were told and the subscription is live."""
+        return await self.until(
+            lambda sink: any(isinstance(event, Live) for event in sink.events) and sink.last_seq() >= seq
+        )
+
+    def last_seq(self) -> int:
+        """The position the sink was brought to: by rows, or by the answer to its open."""
+        for event in reversed(self.events):
+            if isinstance(event, RowsTold):
+                return event.rows[-1].seq
+            if isinstance(event, Opened):
+                return event.start
+        return 0
+
+    @property
+    def seqs(self) -> list[int]:
+        """The seqs of all rows, in the order told."""
+        return [row.seq for event in self.events if isinstance(event, RowsTold) for row in event.rows]
+
+    @property
+    def turns(self) -> list[tuple[int | str, str]]:
+        return [(event.id, event.state) for event in self.events if isinstance(event, TurnTold)]
+
+    @property
+    def closed(self) -> list[str]:
+        return [event.code for event in self.events if isinstance(event, Closed)]
+
+    def count(self, kind: type[Event]) -> int:
+        return sum(isinstance(event, kind) for event in self.events)
+
+    def kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self.events]
+
+
+class GatedLog:
+    """A hub's log whose reads wait while the gate is shut, and can be told to fail or to lie.
+
+    Unrealistic: a real engine fails one read, this one all of them until `error` is taken away.
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.entered = asyncio.Event()
+        self.error: Exception | None = None
+        self.lose = False
+
+    @property
+    def name(self) -> str:
+        return self.partition.name
+
+    @property
+    def epoch(self) -> str:
+        return self.partition.epoch
+
+    @property
+    def head(self) -> int:
+        return self.partition.head
+
+    async def read(
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 200,
+        max_bytes: int = 1 << 20,
+        newest: bool = False,
+    ) -> list[Row]:
+        self.entered.set()
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        if self.lose:
+            return []
+        return await self.partition.read(after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest)
+
+
+class Clock:
+    """The loop's own time, plus what the test adds; timers that are due then run in the next step."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
+        self.offset_s = 0.0
+        self._loop.time = self.time  # type: ignore[method-assign]
+
+    def time(self) -> float:
+        return self._time() + self.offset_s
+
+    async def advance(self, seconds: float) -> None:
+        self.offset_s += seconds
+        await steps(3)
+
+
+async def steps(count: int) -> None:
+    """Lets the loop make some steps, where nothing can be waited for because nothing must happen."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def new_user_row(text: str, *, by: str = "ann", client_id: str | None = None) -> NewRow:
+    return NewRow(body=encode_message(user_message(text)), by=by, client_id=client_id, digest=hash(text))
+
+
+def batch(*texts: str, by: str = "ann") -> Batch:
+    return Batch(rows=tuple(new_user_row(text, by=by) for text in texts))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Returns once something holds that nobody tells; the test's timeout bounds it."""
+    while not holds():  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(0)
