@@ -21,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-from ..storage import Row
+from ..storage import CorruptRow, Row
 from .events import Closed, Event, Live, Presence, RowsTold, Signal, TurnTold
 
-__all__ = ["Hub", "HubLog", "Sink", "Subscription", "runs"]
+__all__ = ["Hub", "HubLog", "Sink", "Subscription", "runs", "sound"]
 
 FAN_OUT_MAX = 256
 RUN_ROWS_MAX = 200
@@ -323,6 +323,7 @@ class Hub:
         position = subscription.position
         try:
             rows = await self._log.read(after=position, limit=RUN_ROWS_MAX, max_bytes=PUMP_BYTES_MAX)
+            rows = sound(rows, self._log.name)
         except Exception as error:  # whatever it is, the pump goes on, and the subscriber is not left waiting
             if self._lags(subscription):
                 logger.error("the rows of %r behind %d cannot be read", self._log.name, position, exc_info=error)
@@ -387,6 +388,18 @@ class Hub:
         event = Presence(self._log.name, len(names), names if len(names) <= PRESENCE_NAMES_MAX else None)
         for subscription in tuple(self._subscriptions):
             subscription.tell(event, ("", ""))
+
+
+def sound(rows: list[Row], conversation: str) -> list[Row]:
+    """Returns the rows in front of the first corrupt one, which would spoil a frame; raises CorruptRow if none is."""
+    for index, row in enumerate(rows):
+        try:
+            row.check(conversation)
+        except CorruptRow:
+            if not index:
+                raise
+            return rows[:index]
+    return rows
 
 
 def runs(rows: Sequence[Row], rows_max: int = RUN_ROWS_MAX, bytes_max: int = RUN_BYTES_MAX) -> Iterator[Sequence[Row]]:

@@ -59,6 +59,7 @@ class _Envelope(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True
 
 
 _encode = msgspec.json.Encoder().encode
+_any_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Row:
@@ -100,6 +101,17 @@ class Row:
                 )
             )
         return self._json
+
+    def check(self, conversation: str) -> None:
+        """Checks that the body may stand in a frame: text that is a JSON object. What it means is not looked at.
+
+        Raises:
+            CorruptRow: it is not; it carries `conversation` and the seq.
+        """
+        try:
+            _any_object.decode(self.body.decode())
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise CorruptRow(conversation, self.seq, str(error)) from error
 
     def stored(self, conversation: str) -> StoredMessage:
         """Returns the row decoded.

@@ -8,7 +8,7 @@ import pytest
 from parlatory.actors import Closed, Event, Live, Presence, RowsTold, Signal, TurnTold
 from parlatory.actors import hub as hub_module
 from parlatory.actors.hub import Hub, Subscription, runs
-from parlatory.storage import Committed, Engine, Row, StorageFull
+from parlatory.storage import Batch, Committed, Engine, NewRow, Row, StorageFull
 
 from .fakes import Clock, GatedLog, Recorder, batch, steps, until
 
@@ -196,6 +196,19 @@ async def test_a_log_that_cannot_be_read_ends_the_subscription_aloud(
     assert "cannot be read" in caplog.text or "has no row 1" in caplog.text
     room.log.error, room.log.lose = None, False
     assert (await room.subscribe().until_live(1)).seqs == [1]
+
+
+async def test_a_corrupt_row_ends_the_replay_at_its_place_T14(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    """The rows in front of it are told, it is named, and what lies behind it stays reachable."""
+    await room.commit("one", "two")
+    corrupt = NewRow(body=b'{"role":"us', by="user:x")
+    await room.log.partition.commit(Batch(rows=(corrupt,)))
+    await room.commit("four")
+    room.hub.forget_tail()
+    sink = await room.subscribe().until(lambda sink: bool(sink.closed))
+    assert (sink.seqs, sink.closed) == ([1, 2], ["internal"])
+    assert "row 3 of 'bot/ann' is corrupt" in caplog.text
+    assert (await room.subscribe(3).until_live(4)).seqs == [4]
 
 
 async def test_an_error_that_nobody_foresaw_does_not_stop_the_pump(

@@ -58,3 +58,12 @@ def test_t14_a_corrupt_body_names_its_row(body: bytes) -> None:
         Row(7, AT, "user", None, None, None, body).stored("bot/a")
     assert (caught.value.conversation, caught.value.seq) == ("bot/a", 7)
     assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("body", [b'{"role":"us', b"[]", b'{"role":"user","content":"\xff"}', b"", b"{}{}"])
+def test_a_body_that_would_spoil_a_frame_is_told(body: bytes) -> None:
+    """T14: the row is named; a body that is merely unknown passes."""
+    with pytest.raises(CorruptRow) as error:
+        Row(7, 0, "agent", None, None, None, body).check("relay/a")
+    assert (error.value.conversation, error.value.seq) == ("relay/a", 7)
+    Row(7, 0, "agent", None, None, None, b'{"role":"later"}').check("relay/a")
