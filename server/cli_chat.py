@@ -1,0 +1,310 @@
+"""`parlatory chat`: talk in a conversation, on a terminal or line by line through pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+import threading
+from collections.abc import AsyncIterator
+from typing import TextIO
+
+from ..storage import CorruptRow, ParlatoryError, StoredMessage
+from .client import Chat
+from .client_errors import ClientMisuse, ConnectionRefused, ConversationRefused
+from .client_frames import TurnState
+from .client_subscription import Status
+from .client_terminal import ROWS_MAX, first_of, interrupts, line_of, open_chat, printable, said, tell, write
+
+__all__ = ["chat"]
+
+HISTORY_ROWS = 20
+LINE_BYTES_MAX = 4 << 20
+PROMPT = "> "
+LEAVE_S = 5.0
+"""How long leaving a terminal chat waits for what is not acknowledged yet."""
+
+
+async def chat(
+    url: str,
+    conversation: str,
+    token: str | None,
+    *,
+    quiet_s: float = 2.0,
+    input: TextIO | None = None,
+    output: TextIO | None = None,
+) -> int:
+    """Talks in a conversation until the input ends, or Ctrl-C.
+
+    On a terminal it shows the last rows and others' rows as they come. Otherwise it sends each line of the input in
+    order and prints every row from now on as one line `by: text`. At the end of the input it waits until everything
+    is acknowledged and answered: an answer is a row of the agent's turn for it, or the end of that turn, or that
+    nothing happens for `quiet_s` while the agent is idle.
+
+    Args:
+        url: the server.
+        conversation: `<agent>/<name>`.
+        token: what proves who you are.
+        quiet_s: see above.
+        input: where the lines come from; stdin.
+        output: where the rows go; stdout.
+
+    Returns:
+        The exit code: 0, or 2 after one sentence on stderr for what went wrong.
+
+    Raises:
+        BrokenPipeError: nobody reads the output any more.
+    """
+    source = sys.stdin if input is None else input
+    target = sys.stdout if output is None else output
+    talk: _Talk
+    if source.isatty() and target.isatty():
+        talk = _Terminal(target)
+    else:
+        talk = _Pipe(target, quiet_s)
+    try:
+        async with (
+            interrupts() as stopped,
+            open_chat(
+                url, conversation, token, tail=talk.tail, tell=talk.tell, on_status=talk.on_status, on_turn=talk.on_turn
+            ) as opened,
+        ):
+            talk.chat = opened
+            await first_of(talk.read(), talk.write(_lines(source.fileno())), stopped.wait())
+    except ParlatoryError as error:
+        talk.failed(str(error))
+    return talk.exit_code
+
+
+async def _lines(fd: int) -> AsyncIterator[str]:
+    """Yields the lines of a file descriptor of any kind without blocking the loop.
+
+    A thread reads, because neither files nor terminals can be waited for. It may be left behind in its read when nobody
+    wants more; it holds no lock, so it does not keep the process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(4)
+    wanted = True
+    own = os.dup(fd)  # whoever closes the other one may get its number for another file
+
+    def read() -> None:
+        chunk = b"."
+        try:
+            while chunk and wanted:
+                try:
+                    chunk = os.read(own, 1 << 16)
+                except OSError:
+                    chunk = b""  # a terminal that has gone
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+                room.acquire()
+        except RuntimeError:
+            pass  # the loop is closed
+        finally:
+            os.close(own)
+
+    threading.Thread(target=read, name="parlatory stdin", daemon=True).start()
+    rest = b""
+    try:
+        while chunk := await chunks.get():
+            room.release()
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield _text(line)
+            if len(rest) > LINE_BYTES_MAX:
+                raise ClientMisuse(f"a line of the input is longer than {LINE_BYTES_MAX} bytes")
+        if rest:
+            yield _text(rest)
+    finally:
+        wanted = False
+        room.release()
+
+
+def _text(line: bytes) -> str:
+    # Bytes that are no UTF-8 become halves of characters, with which the message is refused.
+    return line.decode("utf-8", "surrogateescape").rstrip("\r")
+
+
+class _Talk:
+    """Is what both ways of talking share."""
+
+    tail = 0
+    chat: Chat
+
+    def __init__(self, output: TextIO) -> None:
+        self.output = output
+        self.exit_code = 0
+
+    def tell(self, text: str) -> None:
+        """Prints a sentence beside the rows."""
+        tell(text)
+
+    def failed(self, text: str) -> None:
+        """Prints what went wrong, and remembers it."""
+        self.exit_code = 2
+        self.tell(text)
+
+    def on_status(self, status: Status) -> None:
+        """Hears of a new status."""
+
+    def on_turn(self, turn: TurnState) -> None:
+        """Hears of a turn."""
+
+    async def show(self, row: StoredMessage) -> None:
+        """Prints a row."""
+
+    async def read(self) -> None:
+        """Prints rows for ever."""
+        while True:
+            try:
+                async for row in self.chat:
+                    await self.show(row)
+                return
+            except CorruptRow as error:
+                self.tell(str(error))
+
+    async def write(self, lines: AsyncIterator[str]) -> None:
+        """Sends lines until they end."""
+
+    async def send(self, line: str, client_id: str) -> int | None:
+        """Sends a line; one that is refused does not end the talk."""
+        try:
+            return await self.chat.send(line, client_id=client_id)
+        except (ConversationRefused, ConnectionRefused):
+            raise
+        except ParlatoryError as error:
+            self.failed(str(error))
+            return None
+
+
+class _Pipe(_Talk):
+    """Is a talk through pipes."""
+
+    def __init__(self, output: TextIO, quiet_s: float) -> None:
+        super().__init__(output)
+        self._quiet_s = quiet_s
+        self._changed = asyncio.Event()
+        self._rows: list[StoredMessage] = []
+        self._printed = 0
+        self._sent: set[int] = set()
+        # The turns that said something or came to their end, and those that are queued or running.
+        self._answered: set[int | str | None] = set()
+        self._busy: set[int | str | None] = set()
+
+    async def show(self, row: StoredMessage) -> None:
+        self._rows.append(row)
+        if len(self._rows) < ROWS_MAX and self.chat.ready:
+            return
+        await write(self.output, "".join(f"{line_of(row)}\n" for row in self._rows))
+        # Only what is printed counts, because the talk may be over with it.
+        self._printed = row.seq
+        self._answered.update(row.turn for row in self._rows if row.by == "agent")
+        self._rows.clear()
+        self._changed.set()
+
+    def on_turn(self, turn: TurnState) -> None:
+        if turn.state in ("queued", "running"):
+            self._busy.add(turn.id)
+        else:
+            self._busy.discard(turn.id)
+            if turn.state != "waiting":
+                self._answered.add(turn.id)
+        self._changed.set()
+
+    def on_status(self, status: Status) -> None:
+        if status == "replaying":
+            # The ends of turns are not told again.
+            self._busy.clear()
+        self._changed.set()
+
+    async def write(self, lines: AsyncIterator[str]) -> None:
+        async for line in lines:
+            if line.strip():
+                seq = await self.send(line, secrets.token_urlsafe(16))
+                if seq is not None:
+                    self._sent.add(seq)
+        await self._wait_for_answers()
+
+    async def _wait_for_answers(self) -> None:
+        if not self._sent:
+            return
+        last = max(self._sent)
+        while True:
+            shown = self.chat.status == "live" and self._printed >= last
+            if shown and not self._busy & self._sent and self._sent <= self._answered:
+                return
+            self._changed.clear()
+            # An idle agent that says nothing has answered as well; offline, nothing is known.
+            limit_s = self._quiet_s if shown and not self._busy & self._sent else None
+            try:
+                async with asyncio.timeout(limit_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
+
+
+class _Terminal(_Talk):
+    """Is a talk on a terminal. The terminal itself edits and echoes the line, so own rows are not shown again."""
+
+    tail = HISTORY_ROWS
+
+    def __init__(self, output: TextIO) -> None:
+        super().__init__(output)
+        self._colour = "NO_COLOR" not in os.environ
+        self._mine: set[str] = set()
+        self._outbox: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+
+    def tell(self, text: str) -> None:
+        self.output.write("\r\x1b[K")
+        self.output.flush()
+        tell(text)
+        self._prompt()
+
+    async def show(self, row: StoredMessage) -> None:
+        if row.client_id in self._mine:
+            self._mine.discard(row.client_id)
+            return
+        name = printable(self._name(row.by))
+        if self._colour:
+            name = f"\x1b[1m{name}\x1b[0m"
+        self.output.write(f"\r\x1b[K{name}: {printable(said(row), lines=True)}\n{PROMPT}")
+        self.output.flush()
+        await asyncio.sleep(0)  # rows at hand come without waiting, and would keep the person out
+
+    async def write(self, lines: AsyncIterator[str]) -> None:
+        self._prompt()
+        sending = asyncio.ensure_future(self._send_all())
+        try:
+            async for line in lines:
+                if line.strip():
+                    client_id = secrets.token_urlsafe(16)
+                    self._mine.add(client_id)
+                    self._outbox.put_nowait((line, client_id))
+                self._prompt()
+            self.output.write("\n")
+            leaving = asyncio.ensure_future(self._outbox.join())
+            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED, timeout=LEAVE_S)
+            if not leaving.done():
+                leaving.cancel()
+                self.failed("what was typed last is not acknowledged and may be lost")
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        while True:
+            await self.send(*await self._outbox.get())
+            self._outbox.task_done()
+
+    def _name(self, by: str) -> str:
+        if by == self.chat.principal:
+            return "you"
+        kind, _, name = by.partition(":")
+        if kind == "anonymous":
+            return f"anonymous {name[:6]}".rstrip()
+        return name or by
+
+    def _prompt(self) -> None:
+        self.output.write(PROMPT)
+        self.output.flush()

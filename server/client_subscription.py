@@ -1,0 +1,254 @@
+"""What a client knows of one conversation: its position, the rows it holds, and how it stands on the socket. Pure.
+
+There are two positions. The **applied** one is behind the last row that the application has taken; it survives
+sockets, and a new socket resumes from it. The **received** one is behind the last row on this socket; the rows
+between the two are the buffer. A new socket drops the buffer and asks for its rows again, so that every row the
+application gets was checked against the log of that moment; on the same socket nothing is asked for twice.
+
+Rows reach the application in the order of the log: a row at or below the received position is dropped, and a hole is no
+row but a reason to open again. A reset takes its place in that order: it is met between the last row of the old log and
+the first of the new one.
+
+The buffer is bounded. When it is full the subscription is closed, and opened again when half of it is taken: the server
+keeps a position meanwhile. Not reading the socket instead would hold up the answers to sends, which the application may
+be waiting for before it takes the next row.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET
+
+from ..storage import CorruptRow, StoredMessage, instant_of, instant_text
+from .client_errors import ClientError
+from .client_frames import Opened, Reset, Rows, TurnState, decode_row
+from .frames import Close, Open, encode
+
+__all__ = ["Met", "Position", "Status", "Subscription"]
+
+Status: TypeAlias = Literal["connecting", "replaying", "live", "offline", "closed"]
+
+REOPENS_MAX = 3
+"""Opens in a row that brought nothing, after which the socket is given up: its server does not do what it says."""
+
+# What a row costs beside its message.
+ROW_BYTES = 200
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Is a place in a log: behind row `seq` of the log `epoch`. `at` is the instant of that row, if it is known.
+
+    With `at` the server notices that another row stands there now, because a file was restored behind its back.
+    """
+
+    epoch: str
+    seq: int
+    at: datetime | None = None
+
+
+class Met(msgspec.Struct, frozen=True):
+    """Stands in the buffer where a reset was met; the log of before is no longer valid."""
+
+    epoch: str
+    start: int
+
+
+class Subscription:
+    """Is one open conversation of a client; the session drives it and sends the frames it returns."""
+
+    def __init__(
+        self, conversation: str, tail: int | None, position: Position | None, rows_max: int, bytes_max: int
+    ) -> None:
+        self.conversation = conversation
+        # Behind the last row that the application has taken; None until the first `opened`.
+        self.applied = position
+        # How often the log turned out to be another one.
+        self.resets = 0
+        # What the agent does, as far as the server told.
+        self.turn = TurnState("idle")
+        self.status: Status = "connecting"
+        # The status that was told last.
+        self.told: Status = "connecting"
+        # Why it ended; what is raised once the buffer is empty.
+        self.error: ClientError | None = None
+        # Monotonic time at which to open again after a refusal for now.
+        self.retry_at: float | None = None
+        self._tail = tail
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
+        self._buffer: deque[tuple[StoredMessage | CorruptRow | Met, int]] = deque()
+        self._bytes = 0
+        # Behind the last row of this socket.
+        self._received = position
+        # Opens of this socket that are not answered; while there are any, rows belong to a position that was given up.
+        self._opens = 0
+        # Subscribed on this socket, as far as the last answer says.
+        self._subscribed = False
+        self._paused = False
+        self._fruitless = 0
+
+    @property
+    def ready(self) -> bool:
+        """Is whether there is something to take."""
+        return bool(self._buffer)
+
+    @property
+    def opening(self) -> bool:
+        """Is whether an `open` is not answered yet."""
+        return self._opens > 0
+
+    # -- the socket
+
+    def begin(self) -> bytes:
+        """Returns the `open` of a new socket. What is buffered is dropped: it comes again."""
+        self._buffer.clear()
+        self._bytes = 0
+        self._received = self.applied
+        self._paused = False
+        self._fruitless = 0
+        return self.open()
+
+    def open(self) -> bytes:
+        """Returns the `open` that goes on behind the last row received."""
+        self._opens += 1
+        self.retry_at = None
+        tail = UNSET if self._tail is None else self._tail
+        position = self._received
+        if position is None:
+            return encode(Open(conversation=self.conversation, tail=tail))
+        at = UNSET if position.at is None or not position.seq else instant_text(instant_of(position.at))
+        return encode(Open(conversation=self.conversation, epoch=position.epoch, after=position.seq, at=at, tail=tail))
+
+    def lost(self) -> None:
+        """The socket is gone. What is buffered can still be taken."""
+        self._opens = 0
+        self._subscribed = False
+        self.retry_at = None
+
+    def opened(self, frame: Opened | Reset) -> bool:
+        """Accepts an answer to `open`; returns whether it was the one that counts, and makes sense."""
+        self._opens = max(self._opens - 1, 0)
+        if self._opens or self._paused:
+            return True
+        self.turn = frame.turn
+        start = Position(frame.epoch, frame.start)
+        held = self._received
+        if held is None:
+            self.applied = self._received = start
+        elif isinstance(frame, Reset) or held.epoch != frame.epoch:
+            # One that is not taken yet is void as well; the application hears of the last one only.
+            self._buffer.clear()
+            self._bytes = 0
+            self._append(Met(frame.epoch, frame.start), ROW_BYTES)
+            self._received = start
+        elif frame.start > held.seq:
+            return False
+        self._subscribed = True
+        self.status = "replaying"
+        return True
+
+    def refused(self, retry_at: float | None) -> None:
+        """The server refused an `open`, for now if `retry_at` is given."""
+        self._opens = max(self._opens - 1, 0)
+        if not self._opens:
+            self._subscribed = False
+            self.retry_at = retry_at
+
+    def rows(self, frame: Rows) -> bytes | None:
+        """Takes in a run of rows; returns the frame to send: `close` if the buffer is full, `open` if there is a hole.
+
+        Raises:
+            ValueError: it came too often to a hole; the socket is of no use.
+        """
+        if not self._subscribed or self._opens:
+            return None
+        assert self._received is not None
+        epoch, seq, at = self._received.epoch, self._received.seq, self._received.at
+        hole = frame.epoch != epoch
+        if not hole:
+            for row in frame.rows:
+                if row.seq <= seq:
+                    continue
+                if row.seq != seq + 1:
+                    hole = True
+                    break
+                self._append(decode_row(self.conversation, row), ROW_BYTES + len(row.message))
+                seq, at = row.seq, row.at
+                self._fruitless = 0
+            self._received = Position(epoch, seq, at)
+        if hole:
+            return self._again()
+        if len(self._buffer) > self._rows_max or self._bytes > self._bytes_max:
+            self._paused = True
+            self._subscribed = False
+            self.status = "replaying"
+            return encode(Close(conversation=self.conversation))
+        return None
+
+    def live(self, seq: int) -> bytes | None:
+        """Takes in that everything up to `seq` has been sent; returns the `open` to send if that is not so."""
+        if not self._subscribed or self._opens:
+            return None
+        assert self._received is not None
+        if seq > self._received.seq:
+            return self._again()
+        self._fruitless = 0
+        self.status = "live"
+        return None
+
+    def head(self, seq: int) -> bytes | None:
+        """Takes in a beat's head; returns the `open` to send if rows are missing."""
+        if not self._subscribed or self._opens:
+            return None
+        assert self._received is not None
+        return self._again() if seq > self._received.seq else None
+
+    def ended(self) -> None:
+        """The server ended the subscription."""
+        self._subscribed = False
+        self.status = "replaying"
+
+    def close(self) -> bytes | None:
+        """The application has enough; returns the frame that says so, if the socket knows of the subscription."""
+        self._buffer.clear()
+        self._bytes = 0
+        return encode(Close(conversation=self.conversation)) if self._subscribed or self._opens else None
+
+    def _again(self) -> bytes:
+        self._fruitless += 1
+        if self._fruitless > REOPENS_MAX:
+            raise ValueError(f"rows of {self.conversation!r} are missing, however often they are asked for")
+        self.status = "replaying"
+        return self.open()
+
+    # -- the application
+
+    def take(self) -> StoredMessage | CorruptRow | Met | None:
+        """Returns what comes next, and moves the applied position behind it before anybody sees it."""
+        if not self._buffer:
+            return None
+        item, size = self._buffer.popleft()
+        self._bytes -= size
+        if isinstance(item, Met):
+            self.resets += 1
+            self.applied = Position(item.epoch, item.start)
+            return item
+        assert self.applied is not None
+        at = item.at if isinstance(item, StoredMessage) else None
+        self.applied = Position(self.applied.epoch, item.seq, at)
+        return item
+
+    def resume(self) -> bytes | None:
+        """Returns the `open` that ends a pause, once half of the buffer is taken."""
+        if not self._paused or len(self._buffer) > self._rows_max // 2 or self._bytes > self._bytes_max // 2:
+            return None
+        self._paused = False
+        return self.open()
+
+    def _append(self, item: StoredMessage | CorruptRow | Met, size: int) -> None:
+        self._buffer.append((item, size))
+        self._bytes += size

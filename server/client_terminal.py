@@ -1,0 +1,144 @@
+"""What `chat` and `tail` share: text that cannot steer a terminal, Ctrl-C, and a chat whose loss is told."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TextIO
+
+from ..storage import StoredMessage
+from .client import Chat, connect
+from .client_errors import ConnectionRefused
+from .client_frames import TurnState
+from .client_subscription import Status
+
+__all__ = ["ROWS_MAX", "first_of", "interrupts", "line_of", "open_chat", "printable", "said", "tell", "write"]
+
+ROWS_MAX = 100
+"""Rows in one write."""
+
+# Controls of both ranges, what changes the direction of text, separators of lines, and halves of characters, which
+# cannot be written at all.
+_STEERING = r"\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+_ANY = re.compile(r"[\x00-\x1f" + _STEERING)
+_ANY_BUT_LINE_ENDS = re.compile(r"[\x00-\x09\x0b-\x1f" + _STEERING)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
+    return _SHORT.get(character) or (f"\\x{ord(character):02x}" if character < "\xa0" else f"\\u{ord(character):04x}")
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Returns the text with everything escaped that could steer a terminal; `lines` leaves line ends as they are."""
+    return (_ANY_BUT_LINE_ENDS if lines else _ANY).sub(_escaped, text)
+
+
+def said(row: StoredMessage) -> str:
+    """Returns the text of a row, or the kinds of its parts where there is no text; and how it ended, if not well."""
+    text = row.text
+    if not text and not isinstance(row.content, str):
+        text = " ".join(f"[{part.type}]" for part in row.content)
+    return text if row.finish is None else f"{text} [{row.finish}]"
+
+
+def line_of(row: StoredMessage) -> str:
+    """Returns a row as one line, `by: text`."""
+    return printable(f"{row.by}: {said(row)}")
+
+
+def tell(text: str) -> None:
+    """Prints a sentence for people, not among the rows."""
+    print(f"parlatory: {printable(text)}", file=sys.stderr, flush=True)
+
+
+async def write(output: TextIO, text: str) -> None:
+    """Writes text and flushes it, in a thread: a pipe may be full for as long as its reader likes.
+
+    Raises:
+        BrokenPipeError: nobody reads it any more.
+    """
+
+    def do() -> None:
+        output.write(text)
+        output.flush()
+
+    await asyncio.to_thread(do)
+
+
+@asynccontextmanager
+async def interrupts() -> AsyncIterator[asyncio.Event]:
+    """Gives an event that Ctrl-C and SIGTERM set; outside of the main thread it never is."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    with suppress(ValueError, RuntimeError):
+        for number in numbers:
+            loop.add_signal_handler(number, stopped.set)
+    try:
+        yield stopped
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+async def first_of(*coroutines: Coroutine[Any, Any, object]) -> None:
+    """Runs all until the first is done; raises what it raises."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def open_chat(
+    url: str,
+    conversation: str,
+    token: str | None,
+    *,
+    tail: int,
+    tell: Callable[[str], None] = tell,
+    on_status: Callable[[Status], None] | None = None,
+    on_turn: Callable[[TurnState], None] | None = None,
+) -> AsyncIterator[Chat]:
+    """Opens the conversation and waits for the first connection; from then on its loss and return are told.
+
+    Raises:
+        ParlatoryError: the conversation cannot be had, or the server cannot be reached at first.
+    """
+    chat: Chat | None = None
+    away = False
+
+    def status_changed(status: Status) -> None:
+        nonlocal away
+        if chat is not None and status == "offline" and not away:
+            away = True
+            tell(f"{chat.problem}; trying again")
+        elif status == "live" and away:
+            away = False
+            tell("connected again")
+        if on_status is not None:
+            on_status(status)
+
+    def was_reset(chat: Chat) -> None:
+        tell("the conversation is another one than before; it begins anew")
+
+    async with connect(
+        url, conversation, token=token, tail=tail, on_reset=was_reset, on_status=status_changed, on_turn=on_turn
+    ) as opened:
+        if await opened.wait_status("live", "offline") == "offline":
+            raise ConnectionRefused(opened.problem or "the server cannot be reached")
+        if opened.status == "closed":
+            await anext(opened)  # raises why
+        chat = opened
+        yield opened
