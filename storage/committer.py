@@ -87,6 +87,13 @@ class Group:
         if batch.work is not None:
             self.works[key] = now if batch.work else None
 
+    @property
+    def lone_row(self) -> tuple[int, Row, int | None] | None:
+        """Is the row of a group that holds one row and nothing else: what a quiet server mostly writes."""
+        if len(self.rows) != 1 or self.names or self.puts or self.deletes or self.timers or self.works:
+            return None
+        return self.rows[0]
+
     def __bool__(self) -> bool:
         return bool(self.names or self.rows or self.puts or self.deletes or self.timers or self.works)
 

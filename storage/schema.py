@@ -16,6 +16,7 @@ __all__ = [
     "DUE",
     "FIND",
     "INSERT_BATCH",
+    "INSERT_ROW",
     "KEYS",
     "LIST",
     "MIGRATIONS",
@@ -123,6 +124,11 @@ END;
 """
 
 INSERT_BATCH = "INSERT INTO batch (rows, bodies, names, puts, deletes, timers, works) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+INSERT_ROW = """
+INSERT INTO message (conversation, seq, at, author, client_id, digest, turn, finish, size, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, CAST(? AS TEXT))
+"""
 
 OPEN = """
 SELECT c.id, c.generation, c.floor, m.seq, m.at

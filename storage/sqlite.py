@@ -150,7 +150,10 @@ class SqliteDisk:
         """Writes a group in one statement; see `Disk.write`."""
         assert self._writer is not None
         try:
-            await self._writer.execute_fetchall(schema.INSERT_BATCH, _parameters(group))
+            if (lone := group.lone_row) is not None:
+                await self._writer.execute_fetchall(schema.INSERT_ROW, _row_parameters(*lone))
+            else:
+                await self._writer.execute_fetchall(schema.INSERT_BATCH, _parameters(group))
         except sqlite3.IntegrityError as error:
             raise Constraint(str(error)) from error
         except sqlite3.Error as error:
@@ -323,6 +326,12 @@ class SqliteEngine(Engine):
 
 def _json(rows: object) -> str:
     return _encode(rows).decode()
+
+
+def _row_parameters(key: int, row: Row, digest: int | None) -> tuple[object, ...]:
+    """Returns what `INSERT_ROW` takes."""
+    size = len(row.body)
+    return key, row.seq, row.at, row.by, row.client_id, digest, row.turn, row.finish, size, row.body
 
 
 def _parameters(group: Group) -> tuple[object, ...]:
