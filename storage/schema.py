@@ -125,10 +125,10 @@ END;
 
 INSERT_BATCH = "INSERT INTO batch (rows, bodies, names, puts, deletes, timers, works) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
-INSERT_ROW = """
-INSERT INTO message (conversation, seq, at, author, client_id, digest, turn, finish, size, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, CAST(? AS TEXT))
-"""
+INSERT_ROW = (
+    "INSERT INTO message (conversation, seq, at, author, client_id, digest, turn, finish, size, body)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, CAST(? AS TEXT))"
+)
 
 OPEN = """
 SELECT c.id, c.generation, c.floor, m.seq, m.at

@@ -365,7 +365,7 @@ async def test_errors_of_a_write(
 ) -> None:
     """Each has its type; nothing was written, and the engine goes on."""
     await append(faulty, "1")
-    connections[0].faults["INSERT INTO batch"] = [name]
+    connections[0].faults["INSERT INTO"] = [name]
     with pytest.raises(StorageError) as caught:
         await append(faulty, "lost")
     assert type(caught.value) is kind
@@ -381,7 +381,7 @@ async def test_a_failed_flush_is_the_end(
     told: list[object] = []
     log = MessageLog(await faulty.partition("bot/a"), told.extend)
     await log.append(user_message("1"))
-    connections[0].faults["INSERT INTO batch"] = [name]
+    connections[0].faults["INSERT INTO"] = [name]
     for _ in range(2):
         with pytest.raises(StorageFailed):
             await log.append(user_message("2"))
