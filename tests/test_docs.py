@@ -1,0 +1,28 @@
+"""What the documents name exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = ("actors", "storage", "server", "tests", "examples", "docs")
+NAMED = re.compile(r"`((?:%s)/[\w./-]+)`" % "|".join(FOLDERS))
+LINKED = re.compile(r"\]\(([\w./-]+)\)")
+TESTS = re.compile(r"`(?:\w+\.)?(test_\w+)`")
+TARGETS = re.compile(r"`make ([a-z]+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_exists(page: Path) -> None:
+    text = page.read_text()
+    missing = [name for name in NAMED.findall(text) if not (ROOT / name).exists()]
+    missing += [link for link in LINKED.findall(text) if not (page.parent / link).exists()]
+    sources = "\n".join(path.read_text() for folder in ("tests", "storage") for path in (ROOT / folder).rglob("*.py"))
+    missing += [name for name in TESTS.findall(text) if f"def {name}(" not in sources]
+    makefile = (ROOT / "Makefile").read_text()
+    missing += [target for target in TARGETS.findall(text) if not re.search(rf"^{target}:", makefile, re.M)]
+    assert not missing
