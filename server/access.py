@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+import math
+from collections.abc import Awaitable, Callable, Mapping, Set
 from typing import Any, NamedTuple
 
 import anyio
@@ -42,11 +43,23 @@ class Principal(msgspec.Struct, frozen=True):
     expires_at: float | None = None
     claims: Mapping[str, Any] = {}
 
+    def __repr__(self) -> str:
+        return f"<Principal {self.name!r}>"  # claims may hold secrets, and this may end in a log
+
 
 class Grant(msgspec.Struct, frozen=True):
-    """Is an answer of `authorize` that allows a send in further roles: `Grant(roles={"user", "assistant"})`."""
+    """Is an answer of `authorize` that allows a send in further roles: `Grant(roles={"user", "assistant"})`.
 
-    roles: frozenset[str] | set[str] = frozenset({"user"})
+    Raises:
+        TypeError: the roles are no set of strings.
+    """
+
+    roles: Set[str] = frozenset({"user"})
+
+    def __post_init__(self) -> None:
+        """Refuses a string, in which any part of it would be a role."""
+        if not isinstance(self.roles, Set) or not all(isinstance(role, str) for role in self.roles):
+            raise TypeError(f"the roles of a Grant are a set of strings, not {self.roles!r}")
 
 
 class ConversationName(NamedTuple):
@@ -65,7 +78,8 @@ class AccessRequest(msgspec.Struct, frozen=True):
     Attributes:
         token: the token of its hello (or of its `auth` frame), None without one.
         client: the random id of its installation, None without one.
-        headers: the headers of the handshake, by lower-case name: `authorization`, `cookie`, `origin` ...
+        headers: the headers of the handshake, by lower-case name: `authorization`, `origin` ...; `cookie` only where
+            `serve` was given `origins`, because browsers send cookies for whatever page asks them to.
         remote: the address of the peer.
     """
 
@@ -79,9 +93,14 @@ class AccessRequest(msgspec.Struct, frozen=True):
         """Is the principal of a socket without authentication: always the same for the same installation."""
         return Principal(anonymous_name(self.client))
 
+    def __repr__(self) -> str:
+        return f"<AccessRequest from {self.remote}>"  # the rest is secret, and this may end in a log
+
 
 Authenticate = Callable[[AccessRequest], Principal | None | Awaitable[Principal | None]]
 Authorize = Callable[[Principal, ActionName, ConversationName], bool | Grant | Awaitable[bool | Grant]]
+
+ALLOWED = Grant()
 
 
 def anonymous_name(client: str | None) -> str:
@@ -113,43 +132,71 @@ class Access:
         """Says that nobody is asked for anything."""
         return self._authenticate is None and self._authorize is None
 
+    @property
+    def authenticates(self) -> bool:
+        """Says that the application decides who a socket is."""
+        return self._authenticate is not None
+
     async def authenticate(self, request: AccessRequest) -> Principal | None:
         """Returns the principal of a request, or None where it is refused.
 
         Raises:
-            ValueError: the hook returned a principal that may not be.
+            TypeError, ValueError: the hook returned what may be no principal.
             TimeoutError: it took too long.
         """
         if self._authenticate is None:
             return request.anonymous
-        with anyio.fail_after(self._timeout_s):
-            answer = self._authenticate(request)
-            principal = await answer if inspect.isawaitable(answer) else answer
-        if principal is not None:
-            _check_principal(principal, request)
-        return principal
+        answer = self._authenticate(request)
+        if inspect.isawaitable(answer):
+            with anyio.fail_after(self._timeout_s):
+                answer = await answer
+        if answer is not None:
+            _check_principal(answer, request)
+        return answer
 
     def authorize(
         self, principal: Principal, action: ActionName, conversation: ConversationName
-    ) -> bool | Grant | Awaitable[bool | Grant]:
-        """Returns the answer of the hook, or something that brings it: a hook that need not wait costs no wait."""
-        if self._authorize is None:
-            return self._authenticate is None
-        answer = self._authorize(principal, action, conversation)
-        return self._timed(answer) if inspect.isawaitable(answer) else answer
+    ) -> Grant | None | Awaitable[Grant | None]:
+        """Returns what is granted, or something that brings it: a hook that need not wait costs no wait.
 
-    async def _timed(self, answer: Awaitable[bool | Grant]) -> bool | Grant:
+        Raises:
+            TypeError: the hook answered neither bool nor Grant.
+            TimeoutError: from what it returned, if that took too long.
+        """
+        if self._authorize is None:
+            return ALLOWED if self._authenticate is None else None
+        answer = self._authorize(principal, action, conversation)
+        if answer is True:
+            return ALLOWED
+        return self._timed(answer) if inspect.isawaitable(answer) else _granted(answer)
+
+    async def _timed(self, answer: Awaitable[bool | Grant]) -> Grant | None:
         with anyio.fail_after(self._timeout_s):
-            return await answer
+            return _granted(await answer)
+
+
+def _granted(answer: bool | Grant) -> Grant | None:
+    """Reads an answer of `authorize`. Another true value is no yes: it may be a mistake."""
+    if isinstance(answer, bool):
+        return ALLOWED if answer else None
+    if isinstance(answer, Grant):
+        return answer
+    raise TypeError(f"authorize returned a {type(answer).__name__}: return True, False or a Grant")
 
 
 def _check_principal(principal: Principal, request: AccessRequest) -> None:
+    """Refuses a principal that may not be; without quoting it, because it may be the token by mistake."""
     if not isinstance(principal, Principal):
-        raise ValueError(f"authenticate returned {principal!r}: return a Principal, or None to refuse")
-    name = principal.name
-    if principal == request.anonymous:
+        raise TypeError(f"authenticate returned a {type(principal).__name__}: return a Principal, or None to refuse")
+    name, expires_at = principal.name, principal.expires_at
+    if expires_at is not None and not (isinstance(expires_at, int | float) and math.isfinite(expires_at)):
+        raise ValueError("authenticate gave a principal an expires_at that is no number of seconds since 1970")
+    if name == request.anonymous.name:
         return
     if not isinstance(name, str) or not 1 <= len(name) <= PRINCIPAL_MAX or not name.isprintable():
-        raise ValueError(f"authenticate named a principal {name!r}: 1 to {PRINCIPAL_MAX} printable characters")
+        raise ValueError(f"authenticate named a principal with other than 1 to {PRINCIPAL_MAX} printable characters")
     if name in RESERVED or name.startswith("anonymous:"):
-        raise ValueError(f"authenticate named a principal {name!r}, which is reserved; for anonymous access return request.anonymous")
+        raise ValueError(
+            f"authenticate named a principal {name.partition(':')[0]!r}, which is reserved; "
+            "for anonymous access return request.anonymous"
+        )

@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import random
+import re
 import secrets
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from websockets.asyncio.server import Server as WebSocketServer
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
 from websockets.http11 import Request, Response
+from websockets.protocol import State
 
 from .. import __version__
 from ..actors import Runtime
+from ..storage import StorageError
 from .access import Access, Authenticate, Authorize
 from .connection import Connection
 from .limits import Limits
@@ -29,10 +35,14 @@ __all__ = ["Server", "serve"]
 
 PATH = "/v1"
 SUBPROTOCOL = "parlatory.v1"
-RESTART_RETRY_MS = (500, 5_000)
-RETRY_MS = (0, 0)
+RECHECKS_AT_ONCE = 100
+READY_TIMEOUT_S = 2.0
+# The part of the drain window over which the sockets are closed; the rest is for their clients to answer.
+DRAIN_SPREAD = 0.8
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]+|null")
 
 logger = logging.getLogger("parlatory.server")
+websockets_logger = logging.getLogger("parlatory.server.websockets")
 
 
 class Server:
@@ -42,6 +52,7 @@ class Server:
         runtime: what it serves.
         port: the port it listens on; the one that was free, where 0 was asked for.
         draining: set once it stops.
+        version, boot: what a welcome says of the release, and of this run of the process.
     """
 
     def __init__(
@@ -53,6 +64,7 @@ class Server:
         access: Access,
         limits: Limits,
         origins: Sequence[str | None] | None,
+        local: bool,
         drain_s: float,
     ) -> None:
         self.runtime = runtime
@@ -66,8 +78,13 @@ class Server:
         self.clock: Callable[[], float] = time.time
         self.reaper = Reaper(lambda: self._connections, limits)
         self._origins = origins
+        # Everything is allowed to everybody on this machine: then not to web pages from elsewhere.
+        self._local = local
         self._drain_s = drain_s
+        # All sockets, from their TCP connection to its end, and how many of them have not been let in yet.
         self._connections: set[Connection] = set()
+        self._pending = 0
+        self._warned_of_cookies = False
         self._listener: WebSocketServer | None = None
         self._rechecks: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -81,29 +98,37 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """Is how many sockets are connected."""
+        """Is how many sockets are connected, let in or not yet."""
         return len(self._connections)
 
     # -- life
 
     async def start(self) -> None:
-        """Starts accepting sockets."""
-        self._listener = await serve_websockets(
-            self._handle,
-            self.host,
-            self.port,
-            create_connection=Connection,
-            process_request=self._process_request,
-            subprotocols=None,
-            select_subprotocol=lambda _connection, _offered: SUBPROTOCOL,  # type: ignore[arg-type, return-value]
-            origins=self._origins,  # type: ignore[arg-type]
-            compression=None,
-            max_size=self.limits.frame_bytes,
-            open_timeout=self.limits.hello_timeout_s,
-            close_timeout=self.limits.close_s,
-            logger=logging.getLogger("parlatory.server.websockets"),
-            server_header=None,
-        )
+        """Starts accepting sockets.
+
+        Raises:
+            OSError: the address is taken, or none of this machine.
+        """
+        if websockets_logger.getEffectiveLevel() < logging.INFO:
+            websockets_logger.setLevel(logging.INFO)  # below, it writes frames and headers, which hold tokens
+        try:
+            self._listener = await serve_websockets(
+                self._handle,
+                self.host,
+                self.port,
+                create_connection=partial(Connection, app=self),  # type: ignore[arg-type]
+                process_request=self._process_request,
+                select_subprotocol=lambda _connection, _offered: SUBPROTOCOL,  # type: ignore[arg-type, return-value]
+                compression=None,
+                max_size=self.limits.frame_bytes,
+                open_timeout=self.limits.hello_timeout_s,
+                close_timeout=self.limits.close_s,
+                logger=websockets_logger,
+                server_header=None,
+            )
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            raise OSError(error.errno, f"cannot listen on {self.host}, port {self.port}: {reason}") from error
         self.port = next(iter(self._listener.sockets)).getsockname()[1]
         self.reaper.start()
         self._rechecks = asyncio.get_running_loop().create_task(self._recheck(), name="parlatory recheck")
@@ -115,8 +140,8 @@ class Server:
     async def close(self, drain_s: float | None = None) -> None:
         """Drains and closes; idempotent.
 
-        No new sockets are taken, each socket gets its `bye` at a random moment of the drain window and closes with 1012,
-        running turns may end until then; what has not ended is delivered again by the next process.
+        No new sockets are taken, each socket gets its `bye` at a random moment of the drain window and closes with
+        1012, running turns may end until then; what has not ended is delivered again by the next process.
 
         Args:
             drain_s: the drain window in seconds; by default that of `serve`.
@@ -129,13 +154,11 @@ class Server:
     async def _close(self, window_s: float) -> None:
         self.draining = True
         if self._listener is not None:
-            self._listener.server.close()
-        connections = list(self._connections)
-        for connection in connections:
+            self._listener.server.close()  # never the listener's own close first: it hangs on one stuck reader
+        for connection in self._connections:
             connection.session.draining = True
-        turns = asyncio.get_running_loop().create_task(self.runtime.drain(window_s), name="parlatory drain")
-        byes = [self._bye(connection, window_s) for connection in connections]
-        await asyncio.gather(turns, *byes)
+        byes = [self._bye(one, window_s) for one in self._connections if one.protocol.state is State.OPEN]
+        await asyncio.gather(self.runtime.drain(window_s), *byes)
         for connection in self._connections:
             connection.transport.abort()
         if self._rechecks is not None:
@@ -148,53 +171,109 @@ class Server:
         self._closed.set()
 
     async def _bye(self, connection: Connection, window_s: float) -> None:
-        # Spread, so that the clients do not all come back at once; a little earlier than the end of the window.
-        await asyncio.sleep(random.uniform(0, max(0.0, window_s - self.limits.close_s)))  # noqa: S311
-        if connection in self._connections:
-            connection.begin_shut(Shut(1012))
-            await connection.wait_closed()
-
-    def retry_ms(self, code: int) -> tuple[int, int]:
-        """Returns when a client may come back after a close, as a range in milliseconds."""
-        return RESTART_RETRY_MS if code in (1012, 1013) else RETRY_MS
+        """Closes a socket somewhen in the window, so that the clients do not all come back at once."""
+        closed = asyncio.ensure_future(connection.wait_closed())
+        await asyncio.wait({closed}, timeout=random.uniform(0, window_s * DRAIN_SPREAD))
+        connection.begin_shut(Shut(1012))
+        await closed
 
     # -- sockets
 
+    def joined(self, connection: Connection) -> None:
+        """Takes a socket in, or drops it where too many have not been let in yet."""
+        self._connections.add(connection)
+        self._pending += 1
+        if self._pending > self.limits.pending:
+            logger.info("connection %s dropped: %d others wait to be let in", connection.id, self.limits.pending)
+            connection.transport.abort()
+
+    def admitted(self) -> None:
+        """Notes that a socket has been let in."""
+        self._pending -= 1
+
+    def left(self, connection: Connection) -> None:
+        """Forgets a socket."""
+        self._connections.discard(connection)
+        if connection.principal is None:
+            self._pending -= 1
+
+    def may_use_cookies(self, connection: Connection) -> bool:
+        """Says whether `authenticate` sees cookies; warns once where a socket brings some and it does not."""
+        if self._origins is not None:
+            return True
+        if self.access.authenticates and not self._warned_of_cookies:
+            self._warned_of_cookies = True
+            logger.warning(
+                "connection %s brings cookies, which authenticate does not see: any web page could use them; "
+                "give serve the origins that may",
+                connection.id,
+            )
+        return False
+
     async def _handle(self, connection: ServerConnection) -> None:
         assert isinstance(connection, Connection)
-        self._connections.add(connection)
-        try:
-            await connection.run()
-        finally:
-            self._connections.discard(connection)
+        await connection.run()
 
-    def _process_request(self, connection: ServerConnection, request: Request) -> Response | None:
+    def _process_request(
+        self, connection: ServerConnection, request: Request
+    ) -> Response | None | Awaitable[Response | None]:
         """Answers probes, and refuses handshakes that are not for the protocol."""
-        path = request.path.partition("?")[0]
+        path, _, query = request.path.partition("?")
         if path == "/healthz":
             return connection.respond(200, "ok\n")
         if path == "/readyz":
-            ready = not self.draining and self.runtime.engine.failed is None
-            return connection.respond(200, "ready\n") if ready else connection.respond(503, "not ready\n")
+            return self._readiness(connection)
+        refusal = self._handshake_refusal(path, query, request)
+        if refusal is None:
+            return None
+        status, text = refusal
+        logger.info("connection %s refused with HTTP %d: %s", connection.id, status, text)
+        return connection.respond(status, f"{text}\n")
+
+    def _handshake_refusal(self, path: str, query: str, request: Request) -> tuple[int, str] | None:
         if path != PATH:
-            return connection.respond(404, f"Nothing is here. Clients connect to {PATH}.\n")
-        if "?" in request.path and "token=" in request.path:
-            return connection.respond(400, "A token does not belong into a URL; send it in the hello frame.\n")
-        offered = ",".join(request.headers.get_all("Sec-WebSocket-Protocol"))
-        if request.headers.get("Upgrade") and SUBPROTOCOL not in (one.strip() for one in offered.split(",")):
-            return connection.respond(400, f"The client must offer the subprotocol {SUBPROTOCOL}.\n")
-        if self.draining or len(self._connections) >= self.limits.sockets:
-            return connection.respond(503, "The server takes no sockets at the moment.\n")
-        assert isinstance(connection, Connection)
-        connection.attach(self)
+            return 404, f"Nothing is here. Clients connect to {PATH}."
+        if "token" in unquote(query).lower():
+            return 400, "A token does not belong into a URL, where logs keep it; send it in the hello frame."
+        headers = request.headers
+        offered = [one.strip() for one in ",".join(headers.get_all("Sec-WebSocket-Protocol")).split(",")]
+        if headers.get_all("Upgrade") and SUBPROTOCOL not in offered:
+            return 400, f"The client must offer the subprotocol {SUBPROTOCOL}."
+        if not self._origin_allowed(headers.get_all("Origin")):
+            return 403, "Pages of this Origin may not connect; the server's operator lists those that may."
+        if self.draining or len(self._connections) > self.limits.sockets:
+            return 503, "The server takes no sockets at the moment."
         return None
 
+    def _origin_allowed(self, origins: Sequence[str]) -> bool:
+        """Says whether a page may connect. A client that is no browser names no Origin, or the one it likes."""
+        if len(origins) > 1:
+            return False
+        origin = origins[0].lower() if origins else None
+        if self._origins is not None:
+            return origin in self._origins
+        return origin is None or not self._local or is_loopback(_host_of(origin))
+
+    async def _readiness(self, connection: ServerConnection) -> Response:
+        """Answers whether sockets are welcome: storage answers, and the server does not drain."""
+        try:
+            if not self.draining and self.runtime.engine.failed is None:
+                async with asyncio.timeout(READY_TIMEOUT_S):
+                    await self.runtime.engine.list(limit=1)
+                return connection.respond(200, "ready\n")
+        except (StorageError, TimeoutError) as error:
+            logger.warning("not ready: storage does not answer: %r", error)
+        return connection.respond(503, "not ready\n")
+
+    # -- access
+
     async def _recheck(self) -> None:
+        """Authorizes open subscriptions again and again, some at a time: a hook may wait."""
         while True:
             await asyncio.sleep(self.limits.recheck_s)
-            for connection in list(self._connections):
-                if connection.principal is not None:
-                    await connection.recheck()
+            connections = [one for one in self._connections if one.principal is not None]
+            for start in range(0, len(connections), RECHECKS_AT_ONCE):
+                await asyncio.gather(*(one.recheck() for one in connections[start : start + RECHECKS_AT_ONCE]))
 
     async def revoke(self, principal: str, conversation: str | None = None) -> int:
         """Takes access away at once.
@@ -213,7 +292,7 @@ class Server:
         return len(concerned)
 
 
-class serve:  # noqa: N801 - reads as the function that it stands for
+class serve:
     """Serves a runtime: `async with serve(runtime, port=8000) as server:` or `server = await serve(runtime)`.
 
     Args:
@@ -223,13 +302,15 @@ class serve:  # noqa: N801 - reads as the function that it stands for
         authenticate: returns the principal of a socket, or None to refuse it; may be async.
         authorize: says whether a principal may do something to a conversation; may be async.
         allow_anonymous: serves everybody off loopback too.
-        origins: the `Origin` headers that are allowed (None in it: none). Needed with cookies.
+        origins: the `Origin` headers that are allowed, such as `https://chat.example`; None among them allows clients
+            that send none, as those do that are no browsers. Without it `authenticate` sees no cookies, and a server
+            that is open to everybody on this machine takes web pages of this machine only.
         limits: all limits, with their defaults.
         drain_s: the window over which sockets are closed when it stops.
 
     Raises:
-        ValueError: it would serve everybody beyond this machine, which was not asked for.
-        OSError: the address is taken.
+        ValueError: it would serve everybody beyond this machine, which was not asked for; or an origin is none.
+        OSError: when it starts, the address is taken, or none of this machine.
     """
 
     def __init__(
@@ -247,15 +328,29 @@ class serve:  # noqa: N801 - reads as the function that it stands for
     ) -> None:
         limits = limits or Limits()
         access = Access(authenticate, authorize, limits.authorize_timeout_s)
-        if access.open_to_all and not allow_anonymous:
+        local = access.open_to_all and not allow_anonymous
+        if local:
             if not is_loopback(host):
                 raise ValueError(
                     f"everybody who reaches {host} could read and write every conversation: "
-                    "give authenticate and authorize, or allow_anonymous=True"
+                    "give authenticate and authorize, or allow_anonymous (--allow-anonymous)"
                 )
             logger.warning("no authenticate and no authorize: everything is allowed to everybody on this machine")
+        if isinstance(origins, str):
+            raise ValueError(f"origins is a list, such as [{origins!r}]")
+        if origins is not None:
+            origins = [None if origin is None else _checked_origin(origin) for origin in origins]
+        if not drain_s >= 0:
+            raise ValueError("drain_s is a number of seconds")
         self._server = Server(
-            runtime, host=host, port=port, access=access, limits=limits, origins=origins, drain_s=drain_s
+            runtime,
+            host=host,
+            port=port,
+            access=access,
+            limits=limits,
+            origins=origins,
+            local=local,
+            drain_s=drain_s,
         )
 
     def __await__(self) -> Generator[Any, None, Server]:
@@ -285,3 +380,17 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _checked_origin(origin: str) -> str:
+    lowered = origin.lower()
+    if not ORIGIN.fullmatch(lowered):
+        raise ValueError(f"{origin!r} is no Origin: it is a scheme, a host and perhaps a port, such as https://chat.example")
+    return lowered

@@ -1,4 +1,4 @@
-"""The command line: `parlatory serve | chat | tail | log`. Errors are one sentence and exit code 2."""
+"""The command line: `parlatory serve`, `chat`, `tail`, `log`, `check` ... Errors are one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from .. import __version__
+
+if TYPE_CHECKING:
+    from .loading import Application
 
 __all__ = ["main"]
 
 EPILOG = "Each command has its own --help."
+STANDARD_FDS = (0, 1, 2)
+
+logger = logging.getLogger("parlatory.server")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code: 0, 1 if storage has failed, 2 for an error of the caller."""
+    _fill_standard_fds()
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("websockets").setLevel(logging.WARNING)
@@ -34,8 +42,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not _is_expected(error):
             raise
-        print(f"parlatory: {error}", file=sys.stderr)
+        logger.debug("the command failed", exc_info=True)
+        print(f"parlatory: {_sentence(error)}", file=sys.stderr)
         return 2
+
+
+def _fill_standard_fds() -> None:
+    """Opens those of stdin, stdout and stderr that are closed: a data file in their place would get what is printed."""
+    for fd in STANDARD_FDS:
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _is_expected(error: Exception) -> bool:
@@ -45,8 +63,21 @@ def _is_expected(error: Exception) -> bool:
     return isinstance(error, ParlatoryError | LoadError | OSError | ValueError)
 
 
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
+    return " ".join(text.split()) or type(error).__name__
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Says what is wrong in one sentence, without the usage."""
+        self.exit(2, f"parlatory: {message} (see {self.prog} --help)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="parlatory", description="Durable, live conversations.", epilog=EPILOG)
+    parser = _Parser(prog="parlatory", description="Durable, live conversations.", epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"parlatory {__version__}")
     parser.add_argument(
         "--log-level", default="warning", choices=["debug", "info", "warning", "error"], help="what goes to stderr"
@@ -59,17 +90,20 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (default %(default)s)")
     serve.add_argument("--port", type=_port, default=8000, help="the port, 0 for a free one (default %(default)s)")
     serve.add_argument(
-        "--idle-timeout", type=_seconds, default=60.0, metavar="S",
+        "--idle-timeout", type=_positive_seconds, default=60.0, metavar="S",
         help="seconds after which an idle conversation is let go (default %(default)g)",
     )  # fmt: skip
     serve.add_argument(
         "--drain", type=_seconds, default=10.0, metavar="S",
-        help="seconds over which sockets are closed at SIGTERM (default %(default)g)",
+        help="seconds over which sockets are closed at SIGTERM or Ctrl-C (default %(default)g)",
     )  # fmt: skip
     serve.add_argument(
         "--allow-anonymous", action="store_true", help="serve everybody beyond this machine, without any access rules"
     )
-    serve.add_argument("--origin", action="append", metavar="URL", help="an Origin that browsers may come from; may repeat")
+    serve.add_argument(
+        "--origin", action="append", metavar="URL",
+        help="an Origin whose pages may connect, such as https://chat.example; may repeat; needed with cookies",
+    )  # fmt: skip
     serve.set_defaults(run=_serve)
 
     chat = commands.add_parser("chat", help="talk in a conversation")
@@ -78,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 
     tail = commands.add_parser("tail", help="follow a conversation")
     _address(tail)
-    tail.add_argument("-n", type=_count, default=10, metavar="N", help="begin with the last N rows (default %(default)s)")
+    tail.add_argument("-n", type=_count, default=10, metavar="N", help="begin with the last N rows (%(default)s)")
     tail.add_argument("--json", action="store_true", help="print JSON lines")
     tail.set_defaults(run=_tail)
 
@@ -86,7 +120,24 @@ def _parser() -> argparse.ArgumentParser:
     log.add_argument("data", metavar="DATA", help="the data directory")
     log.add_argument("conversation", metavar="CONVERSATION", help="agent/name")
     log.set_defaults(run=_log)
+    _data_commands(commands)
     return parser
+
+
+def _data_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    check = commands.add_parser("check", help="check every row of a data directory, beside a live server too")
+    check.add_argument("data", metavar="DATA", help="the data directory")
+    check.set_defaults(run=_check)
+
+    backup = commands.add_parser("backup", help="copy a data directory, beside a live server too")
+    backup.add_argument("data", metavar="DATA", help="the data directory")
+    backup.add_argument("to", metavar="TO", help="the directory to make")
+    backup.set_defaults(run=_backup)
+
+    restore = commands.add_parser("restore", help="make a data directory from a backup")
+    restore.add_argument("backup", metavar="BACKUP", help="what `parlatory backup` made")
+    restore.add_argument("data", metavar="DATA", help="the data directory to make")
+    restore.set_defaults(run=_restore)
 
 
 def _address(parser: argparse.ArgumentParser) -> None:
@@ -99,24 +150,32 @@ def _address(parser: argparse.ArgumentParser) -> None:
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{text} is no port")
-    return port
+    if not text.isdecimal() or int(text[:9]) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; give 0 to 65535")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+def _positive_seconds(text: str) -> float:
+    seconds = _seconds(text)
+    if not seconds:
+        raise argparse.ArgumentTypeError("0 seconds are too few")
     return seconds
 
 
 def _count(text: str) -> int:
-    count = int(text)
-    if count < 0:
-        raise argparse.ArgumentTypeError("a count is not negative")
-    return count
+    if not text.isdecimal() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no count")
+    return int(text)
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -125,34 +184,38 @@ def _serve(options: argparse.Namespace) -> int:
     return asyncio.run(_serve_until_stopped(load_application(options.target), options))
 
 
-async def _serve_until_stopped(application: object, options: argparse.Namespace) -> int:
+async def _serve_until_stopped(application: Application, options: argparse.Namespace) -> int:
     """Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once."""
     from ..actors import Runtime
     from ..storage import open_engine
     from .app import serve
-    from .loading import Application
 
-    assert isinstance(application, Application)
     engine = await open_engine(f"sqlite:///{options.data}")
-    async with Runtime(engine, application.agents, idle_timeout_s=options.idle_timeout or 0.001) as runtime:
-        server = await serve(
+    try:
+        runtime = Runtime(engine, application.agents, idle_timeout_s=options.idle_timeout)
+        serving = serve(
             runtime,
             host=options.host,
             port=options.port,
             authenticate=application.authenticate,
             authorize=application.authorize,
             allow_anonymous=options.allow_anonymous,
-            origins=options.origin,
+            # A client that is no browser could name any Origin: it may as well name none.
+            origins=options.origin and [*options.origin, None],
             drain_s=options.drain,
         )
-        stopping = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: os._exit(1) if stopping.is_set() else stopping.set())
-        print(f"listening on {server.url}", file=sys.stderr, flush=True)
-        await stopping.wait()
-        print("stopping; once more to stop at once", file=sys.stderr, flush=True)
-        await server.close()
+        async with runtime:
+            server = await serving
+            stopping = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, lambda: os._exit(1) if stopping.is_set() else stopping.set())
+            print(f"listening on {server.url}", file=sys.stderr, flush=True)
+            await stopping.wait()
+            print("stopping; once more to stop at once", file=sys.stderr, flush=True)
+            await server.close()
+    finally:
+        await engine.close()
     return 0 if engine.failed is None else 1
 
 
@@ -172,6 +235,24 @@ def _log(options: argparse.Namespace) -> int:
     return asyncio.run(_print_log(options.data, options.conversation))
 
 
+def _check(options: argparse.Namespace) -> int:
+    from .cli_data import check
+
+    return check(options.data)
+
+
+def _backup(options: argparse.Namespace) -> int:
+    from .cli_data import backup
+
+    return backup(options.data, options.to)
+
+
+def _restore(options: argparse.Namespace) -> int:
+    from .cli_data import restore
+
+    return restore(options.backup, options.data)
+
+
 async def _print_log(data: str, conversation: str) -> int:
     from ..storage import check_name, open_engine
 
@@ -182,9 +263,10 @@ async def _print_log(data: str, conversation: str) -> int:
         after = 0
         while rows := await partition.read(after=after, limit=500, max_bytes=4 << 20):
             after = rows[-1].seq
-            for row in rows:
-                sys.stdout.buffer.write(row.json() + b"\n")
-            sys.stdout.buffer.flush()
+            if sys.stdout is not None:  # it was closed from the start
+                for row in rows:
+                    sys.stdout.buffer.write(row.json() + b"\n")
+                sys.stdout.buffer.flush()
         if not after:
             print(f"parlatory: {conversation} has no rows in {data}", file=sys.stderr)
     finally:

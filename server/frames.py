@@ -1,12 +1,14 @@
 """The frames of parlatory.v1, both ways: their shapes, and their encoding and decoding (PROTOCOL sections 2 and 3).
 
-What a client sends is strict in types and lenient in unknown keys. A frame that is told to many is encoded once and kept
-on its event.
+What a client sends is strict in types and lenient in unknown keys. What is told to many is encoded in `told.py`.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -30,6 +32,7 @@ __all__ = [
     "Ping",
     "Pong",
     "RETRYABLE",
+    "RETRY_MS",
     "Send",
     "SignalSent",
     "Welcome",
@@ -51,6 +54,9 @@ Epoch = Annotated[str, Meta(min_length=1, max_length=64)]
 
 RETRYABLE = frozenset({"busy", "rate", "draining", "internal"})
 """The error codes on which repeating the same frame makes sense."""
+
+RETRY_MS = 1_000
+"""When it does."""
 
 
 class Frame(msgspec.Struct, tag_field="type", rename="camel", omit_defaults=True, kw_only=True):
@@ -141,9 +147,13 @@ class Ping(Frame, tag="ping"):
 ClientFrame = Hello | Auth | Open | Page | Close | Send | Cancel | Call | SignalSent | Ping
 
 _client_frame = msgspec.json.Decoder(ClientFrame)
+_anything = msgspec.json.Decoder()
+
+# What the decoder raises for text that is no frame. ValueError: an integer longer than Python reads.
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-def decode_client_frame(text: str | bytes) -> ClientFrame:
+def decode_client_frame(text: str) -> ClientFrame:
     """Decodes a frame of a client.
 
     Raises:
@@ -151,69 +161,127 @@ def decode_client_frame(text: str | bytes) -> ClientFrame:
     """
     try:
         frame: ClientFrame = _client_frame.decode(text)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except _UNREADABLE as error:
         frame = _with_bad_message(text, error)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
     if isinstance(frame, Open):
         if (frame.epoch is UNSET) != (frame.after is UNSET):
             raise ValueError("epoch and after come together")
         if frame.at is not UNSET and frame.after is UNSET:
             raise ValueError("at stands beside a position")
-    elif isinstance(frame, Cancel) and frame.turn is not UNSET and frame.id is not UNSET:
-        raise ValueError("a cancel names a turn or a call, not both")
+    elif isinstance(frame, Cancel):
+        if frame.turn is not UNSET and frame.id is not UNSET:
+            raise ValueError("a cancel names a turn or a call, not both")
+    elif isinstance(frame, SignalSent) and frame.data is not UNSET:
+        _check_relayed(frame.data)
     return frame
 
 
-def _with_bad_message(text: str | bytes, error: Exception) -> Send:
-    """Returns a send whose message alone makes it unreadable, such as by a lone surrogate: that is a bad message.
+def _check_relayed(data: Raw) -> None:
+    """Refuses what only some of the clients that it is relayed to could read, such as 1e999 or a lone surrogate."""
+    try:
+        _anything.decode(data)
+    except _UNREADABLE as error:
+        raise ValueError(f"data: {_reason(error)}") from None
+
+
+def _with_bad_message(text: str, error: Exception) -> Send:
+    """Returns a send that its message alone makes unreadable, by a lone surrogate or by its depth: a bad message.
 
     Raises:
         ValueError: it is a bad frame, for the reason in `error`.
     """
-    try:
-        loaded = json.loads(text)
-        if isinstance(loaded, dict) and isinstance(message := loaded.get("message"), dict):
-            frame = _client_frame.decode(json.dumps({**loaded, "message": {}}))
-            if isinstance(frame, Send):
-                frame.message = Raw(json.dumps(message).encode())
-                return frame
-    except (ValueError, RecursionError, msgspec.MsgspecError):
-        pass
-    raise ValueError(str(error)) from None
-
-
-class _Echo(msgspec.Struct, rename="camel"):
-    conversation: Any = None
-    client_id: Any = None
-    id: Any = None
-
-
-_echo = msgspec.json.Decoder(_Echo)
-
-
-def echo_of(text: str | bytes) -> dict[str, str]:
-    """Returns what an error answers by: `clientId`, `id` and `conversation` of a frame, where they are strings."""
-    try:
-        found = _echo.decode(text)
-        keys = {"clientId": found.client_id, "id": found.id, "conversation": found.conversation}
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    start, end = _members(text).get("message", (0, 0))
+    message = text[start:end]
+    if message and _is_json(message):
         try:
-            # A standard parser reads some texts that the strict one does not, such as lone surrogates.
-            loaded = json.loads(text)
-        except (ValueError, RecursionError):
-            return {}
-        if not isinstance(loaded, dict):
-            return {}
-        keys = {key: loaded.get(key) for key in ("clientId", "id", "conversation")}
-    return {key: value for key, value in keys.items() if isinstance(value, str)}
+            frame = _client_frame.decode(text[:start] + "{}" + text[end:])
+            if isinstance(frame, Send):
+                frame.message = Raw(message.encode())
+                return frame
+        except _UNREADABLE:
+            pass
+    raise ValueError(_reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def _is_json(text: str) -> bool:
+    """Says whether a standard parser reads it, as far as the one of Python can tell."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError:
+        return False
+    except (ValueError, RecursionError):  # it gives up, where others read on: long integers, depth
+        return True
+    return True
+
+
+def echo_of(text: str) -> dict[str, str]:
+    """Returns what an error answers by: `clientId`, `id` and `conversation` of a frame, where they are strings."""
+    echo = {}
+    members = _members(text)
+    for key in ("clientId", "id", "conversation"):
+        start, end = members.get(key, (0, 0))
+        value = text[start:end].strip()
+        if value.startswith('"'):
+            try:
+                echo[key] = str(json.loads(value))
+            except ValueError:
+                continue
+    return echo
+
+
+# A string to its end, or to the end of the text, in one step: a second try from its middle would be quadratic.
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[][{}:,]', re.DOTALL)
+TOKENS_MAX = 100_000
+"""How many brackets, colons, commas and strings of a bad frame are looked at, so that it costs milliseconds at most."""
+
+
+def _members(text: str) -> dict[str, tuple[int, int]]:
+    """Returns where in the text the values of an object's members stand, by counting brackets.
+
+    It reads on where parsers refuse or give up: at lone surrogates, at any depth. Of two members of one name the last
+    counts.
+    """
+    members: dict[str, tuple[int, int]] = {}
+    if not text.lstrip().startswith("{"):
+        return members
+    depth = start = 0
+    key = word = ""
+    for token in islice(_TOKEN.finditer(text), TOKENS_MAX):
+        mark = text[token.start()]
+        if mark in "[{":
+            depth += 1
+        elif mark in "]}":
+            depth -= 1
+        if depth > 1:
+            continue
+        if mark == '"':
+            word = token.group()
+        elif mark == ":" and not key:
+            key, start = word, token.end()
+        elif key and (mark == "," or depth == 0):
+            members[_key(key)] = start, token.start()
+            key = ""
+        if depth == 0:
+            break
+    return members
+
+
+def _key(text: str) -> str:
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        return ""
 
 
 # -- from the server
 
 
 class WelcomeLimits(msgspec.Struct):
-    """Are the limits of the server: bytes of a frame and of a message, sends in flight, open conversations, page rows."""
+    """Are the limits that a client has to know; see `Limits`."""
 
     frame: int
     message: int
@@ -293,22 +361,18 @@ encode = _encoder.encode
 """Encodes a frame of the server."""
 
 
-def encode_error(
-    code: str, text: str, retry_ms: int | None = None, echo: dict[str, str] | None = None
-) -> bytes:
-    """Encodes an error frame; `echo` names what it answers. `retry_ms` is given for the retryable codes and no other."""
-    assert (code in RETRYABLE) == (retry_ms is not None)
-    keys = echo or {}
+def encode_error(code: str, text: str, echo: Mapping[str, str]) -> bytes:
+    """Encodes an error frame; `echo` names what it answers."""
     frame = ErrorFrame(
         code=code,
         text=text,
-        retry_ms=retry_ms,
-        conversation=keys.get("conversation"),
-        client_id=keys.get("clientId"),
-        id=keys.get("id"),
+        retry_ms=RETRY_MS if code in RETRYABLE else None,
+        conversation=echo.get("conversation"),
+        client_id=echo.get("clientId"),
+        id=echo.get("id"),
     )
     try:
         return encode(frame)
     except UnicodeEncodeError:
         # An id with a lone surrogate goes back as it came, as an escape.
-        return json.dumps({"type": "error", "code": code, "text": text, **keys}).encode()
+        return json.dumps({"type": "error", "code": code, "text": text, **echo}).encode()

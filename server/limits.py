@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 __all__ = ["Limits"]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Are the limits of a server.
+    """Are the limits of a server. All are above 0.
 
     Attributes:
         frame_bytes: a frame from a client; over it the socket closes with 1009.
@@ -20,14 +22,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         signal_bytes: the name and data of a signal.
         bad_frames: the bad frame in a row that closes the socket.
         answers_bytes: answers that may wait for a client that does not read, before it is not read either.
-        hello_timeout_s: how long a socket may take to say hello.
+        hello_timeout_s: how long a socket may take for its handshake, and then to say hello.
         authorize_timeout_s: how long `authenticate` and `authorize` may take.
+        frame_timeout_s: how long a frame may take to arrive, from its first byte to its last.
         beat_ms: the time between beats, +-20 %.
         stall_s: how long data may wait without any progress before the socket is aborted.
         silence_s: how long a peer may be silent before it is pinged, and again before it is aborted.
         close_s: how long the closing of a socket may take before it is aborted.
         recheck_s: how often open subscriptions are authorized again.
         sockets: sockets at a time; more are refused with HTTP 503.
+        pending: sockets at a time that have not been let in yet; more are dropped.
+
+    Raises:
+        ValueError: one of them is not above 0.
     """
 
     frame_bytes: int = 4 << 20
@@ -41,9 +48,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     answers_bytes: int = 64 << 10
     hello_timeout_s: float = 5
     authorize_timeout_s: float = 5
+    frame_timeout_s: float = 120
     beat_ms: int = 10_000
     stall_s: float = 20
     silence_s: float = 20
     close_s: float = 2
     recheck_s: float = 60
     sockets: int = 50_000
+    pending: int = 2_000
+
+    def __post_init__(self) -> None:
+        """Refuses what would be no limit."""
+        for name, value in msgspec.structs.asdict(self).items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"the limit {name} is {value}; give a number above 0")

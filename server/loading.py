@@ -34,26 +34,32 @@ def load_application(target: str) -> Application:
     Raises:
         LoadError: there is no such file, it fails while it is loaded, or it holds no such agents.
     """
-    path_text, _, names = target.partition(":")
+    path_text, colon, names = target.rpartition(":")
+    if not colon or names.endswith(".py"):
+        path_text, names = target, ""
     path = Path(path_text).resolve()
     if not path.is_file():
         raise LoadError(f"there is no file {path_text}")
     module = _load(path)
-    agents = _agents(module, path_text, [name for name in names.split(",") if name])
+    agents = _agents(module, path_text, [name.strip() for name in names.split(",") if name.strip()])
     return Application(agents, _hook(module, "authenticate", 1), _hook(module, "authorize", 3))
 
 
 def _load(path: Path) -> ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = path.stem
+    if name in sys.modules or name in sys.stdlib_module_names:
+        name = f"parlatory_file_{name}"  # it must not stand in for the module of that name
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise LoadError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
         raise LoadError(f"{path.name} failed while it was loaded: {type(error).__name__}: {error}") from error
     return module
 
@@ -74,8 +80,10 @@ def _agents(module: ModuleType, path: str, names: Sequence[str]) -> tuple[type[A
         if inspect.isclass(value) and issubclass(value, Agent) and value.__module__ == module.__name__
     ]
     if not own:
-        raise LoadError(f"{path} defines no agent: a class that extends parlatory.Agent")
-    return tuple(own)
+        raise LoadError(
+            f"{path} defines no agent, a class that extends parlatory.Agent; name those that it imports: {path}:Agent"
+        )
+    return tuple(dict.fromkeys(own))
 
 
 def _hook(module: ModuleType, name: str, arguments: int) -> Any:
@@ -87,5 +95,5 @@ def _hook(module: ModuleType, name: str, arguments: int) -> Any:
     try:
         inspect.signature(hook).bind(*range(arguments))
     except TypeError:
-        raise LoadError(f"{name} of {module.__name__} takes {arguments} argument(s)") from None
+        raise LoadError(f"{name} of {module.__name__} does not take {arguments} argument(s)") from None
     return hook

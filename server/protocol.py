@@ -1,12 +1,13 @@
 """The server's side of a parlatory.v1 session, without I/O: text in, a decision out.
 
-    GREETING --hello--> ADMITTING --admitted--> SERVING --shut--> CLOSING
-        \\__________________ bad first frame, refusal ______________/
+    GREETING --hello--> ADMITTING --admitted--> SERVING
+        |                   |                      |
+        +-------------------+----------------------+--shut, or the socket is gone--> CLOSING
 
 - GREETING: only a hello of at most 4 KiB is taken; anything else ends the session.
-- ADMITTING: whoever runs the session authenticates; it hands in no frame meanwhile.
-- SERVING: each frame is refused, answered here, or to be served. What couples frames is kept here: bad frames in a row,
-  sends and calls that wait for their answer, which conversations are open, whether the server drains.
+- ADMITTING: whoever runs the session authenticates; it hands in no text meanwhile.
+- SERVING: each text is refused, answered here, or a frame to be served. What couples frames is kept here: bad frames in
+  a row, sends and calls that wait for their answer, which conversations are open, whether the server drains.
 - CLOSING: nothing is taken any more.
 
 Not here: who may do what, the log, and what is told.
@@ -15,6 +16,7 @@ Not here: who may do what, the log, and what is told.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,7 +29,6 @@ from .frames import (
     Call,
     Cancel,
     ClientFrame,
-    Close,
     Hello,
     Open,
     Page,
@@ -38,14 +39,10 @@ from .frames import (
     decode_client_frame,
     echo_of,
     encode,
-    encode_error,
 )
 from .limits import Limits
 
-__all__ = ["Decision", "RETRY_MS", "ServerSession", "SessionState", "Shut", "echo_for"]
-
-RETRY_MS = 1_000
-"""When a client may repeat a frame that was refused for the time being."""
+__all__ = ["Decision", "Refusal", "ServerSession", "SessionState", "Shut", "echo_for"]
 
 
 class SessionState(enum.Enum):
@@ -64,9 +61,18 @@ class Shut(NamedTuple):
     bye: bool = True
 
 
-class Decision(NamedTuple):
-    """Is what to do about one text: send an answer, serve a frame for a conversation, close the socket; in this order."""
+class Refusal(NamedTuple):
+    """Says that a frame is refused: a code of the protocol, a text for people, and what names the frame."""
 
+    code: str
+    text: str
+    echo: Mapping[str, str]
+
+
+class Decision(NamedTuple):
+    """Is what to do about one text: refuse it, answer it, or serve its frame; then close the socket."""
+
+    refusal: Refusal | None = None
     answer: bytes | None = None
     serve: ClientFrame | None = None
     conversation: ConversationName | None = None
@@ -128,7 +134,7 @@ class ServerSession:
                 raise ValueError("the first frame is hello")
         except ValueError as error:
             self.state = SessionState.CLOSING
-            return Decision(answer=encode_error("bad_frame", str(error), echo=_well_formed(echo_of(text))), shut=Shut(4400))
+            return Decision(Refusal("bad_frame", str(error), _echo_of(text)), shut=Shut(4400))
         self.state = SessionState.ADMITTING
         return Decision(serve=frame)
 
@@ -137,8 +143,8 @@ class ServerSession:
             frame = decode_client_frame(text)
             if isinstance(frame, Hello):
                 raise ValueError("a second hello")
-            conversation = None if isinstance(frame, Auth | Ping) else _named(frame.conversation)
-        except (ValueError, InvalidName) as error:
+            conversation = None if isinstance(frame, (Auth, Ping)) else _named(frame.conversation)
+        except ValueError as error:  # InvalidName is one
             return self._bad_frame(str(error), text)
         self._bad = 0
         if isinstance(frame, Ping):
@@ -147,60 +153,57 @@ class ServerSession:
             return Decision(serve=frame)
         refusal = self._refusal(frame)
         if refusal is not None:
-            return Decision(answer=refusal)
-        if isinstance(frame, Send | Call):
+            return Decision(refusal)
+        if isinstance(frame, (Send, Call)):
             self.inflight += 1
         return Decision(serve=frame, conversation=conversation)
 
-    def _bad_frame(self, text: str, frame: str) -> Decision:
+    def _bad_frame(self, reason: str, text: str) -> Decision:
         self._bad += 1
-        answer = encode_error("bad_frame", text, echo=_well_formed(echo_of(frame)))
+        refusal = Refusal("bad_frame", reason, _echo_of(text))
         if self._bad < self._limits.bad_frames:
-            return Decision(answer=answer)
+            return Decision(refusal)
         self.state = SessionState.CLOSING
-        return Decision(answer=answer, shut=Shut(4400))
+        return Decision(refusal, shut=Shut(4400))
 
-    def _refusal(self, frame: ClientFrame) -> bytes | None:
-        """Returns the error frame for what this socket may not do now, whatever the conversation."""
-        if isinstance(frame, Send | Call | SignalSent) and self.draining:
-            return encode_error("draining", "the server restarts; repeat after it is back", RETRY_MS, echo_for(frame))
-        if isinstance(frame, Send | Call) and self.inflight >= self._limits.inflight:
-            text = f"{self._limits.inflight} sends and calls wait for their answer; wait for one"
-            return encode_error("rate", text, RETRY_MS, echo_for(frame))
-        if isinstance(frame, SignalSent):
+    def _refusal(self, frame: ClientFrame) -> Refusal | None:
+        """Refuses what this socket may not do now, whatever the conversation."""
+        limits, code, text = self._limits, "", ""
+        # Tuples: a union would be made anew for each frame.
+        if isinstance(frame, (Send, Call, SignalSent)) and self.draining:
+            code, text = "draining", "the server restarts; repeat after it is back"
+        elif isinstance(frame, (Send, Call)):
+            if self.inflight >= limits.inflight:
+                code, text = "rate", f"{limits.inflight} sends and calls wait for their answer; wait for one"
+        elif isinstance(frame, SignalSent):
             size = len(frame.name.encode()) + (0 if frame.data is UNSET else len(bytes(frame.data)))
-            if size > self._limits.signal_bytes:
-                text = f"a signal of {size} bytes is over the limit of {self._limits.signal_bytes}"
-                return encode_error("too_large", text, echo=echo_for(frame))
-        if (
-            isinstance(frame, Open)
-            and frame.conversation not in self.opened
-            and len(self.opened) >= self._limits.conversations
-        ):
-            text = f"{self._limits.conversations} conversations are open; close one first"
-            return encode_error("too_many", text, echo=echo_for(frame))
-        return None
+            if size > limits.signal_bytes:
+                code, text = "too_large", f"a signal of {size} bytes is over the limit of {limits.signal_bytes}"
+        elif isinstance(frame, Open) and frame.conversation not in self.opened:
+            if len(self.opened) >= limits.conversations:
+                code, text = "too_many", f"{limits.conversations} conversations are open; close one first"
+        return Refusal(code, text, echo_for(frame)) if code else None
 
 
 def echo_for(frame: ClientFrame) -> dict[str, str]:
     """Returns what an error names of a frame."""
     keys = {}
-    if isinstance(frame, Open | Close | Page | Send | Cancel | Call | SignalSent):
+    if not isinstance(frame, (Hello, Auth, Ping)):
         keys["conversation"] = frame.conversation
     if isinstance(frame, Send):
         keys["clientId"] = frame.client_id
-    elif isinstance(frame, Page | Call):
+    elif isinstance(frame, (Page, Call)):
         keys["id"] = frame.id
     elif isinstance(frame, Cancel) and isinstance(frame.id, str):
         keys["id"] = frame.id
     return keys
 
 
-def _well_formed(keys: dict[str, str]) -> dict[str, str]:
-    """Takes the conversation out where it is none."""
-    if "conversation" in keys:
-        try:
-            split_name(keys["conversation"])
-        except InvalidName:
-            return {key: value for key, value in keys.items() if key != "conversation"}
+def _echo_of(text: str) -> dict[str, str]:
+    """Returns what an error names of a text that is no frame: the conversation only where it is one."""
+    keys = echo_of(text)
+    try:
+        split_name(keys.get("conversation", ""))
+    except InvalidName:
+        keys.pop("conversation", None)
     return keys

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
@@ -14,33 +15,46 @@ from .socket import Socket
 
 __all__ = ["Reaper"]
 
-INTERVAL_S = 1.0
+INTERVAL_MAX_S = 1.0
+SOCKETS_PER_STEP = 1_000
 PING = Frame(Opcode.PING, b"").serialize(mask=False)
 
 logger = logging.getLogger("parlatory.server")
 
 
 class Reaper:
-    """Looks at all sockets once a second.
+    """Looks at all sockets, once a second at least.
 
-    A socket whose data waits for `stall_s` without any progress is aborted; progress of any size resets that clock. A peer
-    that has said nothing for `silence_s` is pinged, and aborted if it is silent for as long again; one that the server does
-    not read at the moment is not.
+    It aborts a socket
+
+    - whose data waits for `stall_s` without any progress; progress of any size resets that clock;
+    - whose peer has said nothing for `silence_s`, was pinged then, and is silent for as long again;
+    - whose peer takes more than `frame_timeout_s` for one frame;
+    - that takes more than `close_s` to close.
+
+    What a peer says is not known while the server does not read it, so it is not held against it.
 
     Attributes:
-        stalled, silent: how many were aborted for which reason.
+        stalled, silent, dribbling, lingering: how many were aborted, by reason, in the order above.
     """
 
     def __init__(self, sockets: Callable[[], Iterable[Socket]], limits: Limits) -> None:
         self.stalled = 0
         self.silent = 0
+        self.dribbling = 0
+        self.lingering = 0
         self._sockets = sockets
         self._limits = limits
-        self._timer: asyncio.TimerHandle | None = None
+        self._interval_s = min(
+            INTERVAL_MAX_S, *(s / 4 for s in (limits.stall_s, limits.silence_s, limits.frame_timeout_s, limits.close_s))
+        )
+        # What is left of this round, which is looked at in several steps of the loop.
+        self._round: Iterator[Socket] = iter(())
+        self._timer: asyncio.Handle | None = None
 
     def start(self) -> None:
         """Starts looking."""
-        self._timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._run)
+        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._begin)
 
     def stop(self) -> None:
         """Stops looking."""
@@ -48,24 +62,48 @@ class Reaper:
             self._timer.cancel()
             self._timer = None
 
-    def _run(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for socket in list(self._sockets()):
-            if socket.protocol.state is State.CONNECTING:
-                continue
-            if socket.stalled_for(now) >= self._limits.stall_s:
-                self.stalled += 1
-                logger.warning("connection %s aborted: no progress for %g s", socket.id, self._limits.stall_s)
-                socket.transport.abort()
-            elif now - socket.heard_at >= self._limits.silence_s and socket.writable:
-                self._silent(socket, now)
-        self.start()
+    def _begin(self) -> None:
+        self._round = iter(list(self._sockets()))
+        self._step()
 
-    def _silent(self, socket: Socket, now: float) -> None:
-        if socket.pinged_at is None:
-            socket.pinged_at = now
-            socket.write(PING)
-        elif now - socket.pinged_at >= self._limits.silence_s:
-            self.silent += 1
-            logger.warning("connection %s aborted: silent for %g s", socket.id, 2 * self._limits.silence_s)
-            socket.transport.abort()
+    def _step(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        looked_at = 0
+        for socket in islice(self._round, SOCKETS_PER_STEP):
+            self._look(socket, now)
+            looked_at += 1
+        if looked_at == SOCKETS_PER_STEP:
+            self._timer = loop.call_soon(self._step)
+        else:
+            self.start()
+
+    def _look(self, socket: Socket, now: float) -> None:
+        limits, state = self._limits, socket.protocol.state
+        if state is State.CLOSING or state is State.CLOSED:  # closed for the protocol, while data waits for the peer
+            if socket.closing_since is None:
+                socket.closing_since = now
+            elif now - socket.closing_since >= limits.close_s:
+                self.lingering += 1
+                self._abort(socket, f"it has not closed for {limits.close_s:g} s")
+        elif state is not State.OPEN:
+            return  # the handshake has a deadline of its own
+        elif socket.stalled_for(now) >= limits.stall_s:
+            self.stalled += 1
+            self._abort(socket, f"no progress for {limits.stall_s:g} s")
+        elif not (socket.writable and socket.transport.is_reading()):
+            return
+        elif socket.half_since is not None and now - socket.half_since >= limits.frame_timeout_s:
+            self.dribbling += 1
+            self._abort(socket, f"a frame takes more than {limits.frame_timeout_s:g} s")
+        elif now - socket.heard_at >= limits.silence_s:
+            if socket.pinged_at is None:
+                socket.pinged_at = now
+                socket.write(PING)
+            elif now - socket.pinged_at >= limits.silence_s:
+                self.silent += 1
+                self._abort(socket, f"silent for {2 * limits.silence_s:g} s")
+
+    def _abort(self, socket: Socket, reason: str) -> None:
+        logger.warning("connection %s aborted: %s", socket.id, reason)
+        socket.transport.abort()

@@ -1,9 +1,12 @@
-"""The write path of a socket, over websockets' connection: never waits, is bounded, and knows what makes progress.
+"""A WebSocket of the server: texts in, in their order, and frames out, without waiting.
 
-What websockets does not give (measured with a peer that does not read): its keepalive never fires, `close` hangs, and a
-write after an await needs a look at the state. Hence frames are written whole, in the step that checks the state; writing
-is paused by the transport's own callbacks; who makes no progress is aborted by the reaper (`reaper.py`); and closing has
-a deadline after which the transport is aborted.
+Reading. A text is served in the step of the loop that brought it, unless it has to stand behind one that is still being
+served; then the reader serves it. One that leaves something to wait for holds back those behind it.
+
+Writing. What websockets does not give (measured with a peer that does not read): its keepalive never fires, `close`
+hangs, and a write after an await needs a look at the state. Hence frames are written whole, in the step that checks the
+state; the transport's own callbacks say when it takes no more; whose peer makes no progress is aborted by the reaper
+(`reaper.py`); and closing has a deadline after which the transport is aborted.
 """
 
 from __future__ import annotations
@@ -12,43 +15,165 @@ import asyncio
 import fcntl
 import struct
 import termios
+from collections.abc import Awaitable
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection
-from websockets.protocol import State
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Event, State
 
 from .told import framed
 
 __all__ = ["Socket"]
 
 WRITE_LIMIT_BYTES = 64 << 10
+# How many frames may wait for the reader before the transport is not read, and at how few it is read again.
+READ_QUEUE = (4, 1)
+# How much is read of one socket before the others have their turn; asyncio alone reads 256 KiB, which is a flood's
+# thousands of frames in one step of the loop.
+READ_BYTES = 16 << 10
+MESSAGE = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
 class Socket(ServerConnection):
-    """Is a WebSocket of the server.
+    """Is a WebSocket of the server; `Connection` says what its texts mean."""
 
-    Attributes:
-        writable: the transport takes more; False from the moment its buffer is over 64 KiB until it is low again.
-        heard_at: loop time at which the peer last sent anything.
-        pinged_at: loop time of a ping that has had no answer of any kind since, or None.
-    """
-
-    answers_bytes_max = WRITE_LIMIT_BYTES
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        options.update(ping_interval=None, write_limit=WRITE_LIMIT_BYTES)
+    def __init__(self, *args: Any, answers_bytes: int = WRITE_LIMIT_BYTES, **options: Any) -> None:
+        options.update(ping_interval=None, write_limit=WRITE_LIMIT_BYTES, max_queue=READ_QUEUE)
         super().__init__(*args, **options)
+        # The transport takes more; False from the moment its buffer is over 64 KiB until it is low again.
         self.writable = True
+        # Loop time at which the peer last sent anything.
         self.heard_at = self.loop.time()
+        # Loop time of a ping of ours that nothing has come behind, or None.
         self.pinged_at: float | None = None
+        # Loop time at which a frame began that has not come to its end, or None.
+        self.half_since: float | None = None
+        # A message has come in part: more fragments of it follow, and control frames may lie between them.
+        self._fragmented = False
+        # Loop time at which the reaper found it closing, or None.
+        self.closing_since: float | None = None
         # Frames of this step of the loop, which go out in one write at its end.
         self._corked: list[bytes] = []
-        # Bytes of answers written while the transport is paused: a client that does not read is not read either.
+        # How many bytes of what is written while `writable` is False may wait, and how many do.
+        self._answers_bytes = answers_bytes
         self._unread = 0
-        self._reading = asyncio.Event()
-        self._reading.set()
+        # Set while the peer is not read, because it does not read: done when it may be read again.
+        self._held: asyncio.Future[None] | None = None
+        # Texts that must be served before a new one may be: those that wait for the reader, and the one being served.
+        self._queued = 0
+        # Serves a text that was taken in the step that brought it and has something to wait for.
+        self._slow: asyncio.Task[None] | None = None
+        # All bytes ever given to the transport; how many of them the peer had taken when it last took any, and when.
         self._handed = 0
-        self._progress: tuple[int, float] = (0, 0.0)
+        self._progress = (0, 0.0)
+
+    # -- for subclasses
+
+    def receive(self, data: str | bytes) -> Awaitable[None] | None:
+        """Serves a text or a binary message; returns what is left to wait for before the next one is served."""
+        raise NotImplementedError
+
+    def failed(self, error: Exception) -> None:
+        """Is told of an error that escaped from serving a message."""
+        raise NotImplementedError
+
+    def on_writable(self) -> None:
+        """Is called when the transport takes more again."""
+
+    # -- reading
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Sees to it that no peer has the loop for long."""
+        super().connection_made(transport)
+        if hasattr(transport, "max_size"):  # asyncio's own transports; others read as much as they like
+            transport.max_size = READ_BYTES
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes of the peer."""
+        self.heard_at = self.loop.time()
+        self.pinged_at = None
+        if self.half_since is None:
+            self.half_since = self.heard_at
+        super().data_received(data)
+
+    def process_event(self, event: Event) -> None:
+        """Serves a text at once where nothing stands in front of it; else the reader does."""
+        if not isinstance(event, Frame):  # the request of the handshake
+            self.half_since = None
+            super().process_event(event)
+            return
+        if event.opcode in MESSAGE:
+            self._fragmented = not event.fin
+        if not self._fragmented:
+            self.half_since = None
+        if event.opcode is Opcode.TEXT or event.opcode is Opcode.BINARY:
+            if not self._queued and event.opcode is Opcode.TEXT and event.fin and self._held is None:
+                try:
+                    text = str(event.data, "utf-8")
+                except UnicodeDecodeError:
+                    pass  # the reader closes with 1007
+                else:
+                    self._receive_now(text)
+                    return
+            self._queued += 1
+        super().process_event(event)
+
+    def _receive_now(self, text: str) -> None:
+        try:
+            waiting = self.receive(text)
+        except Exception as error:  # a fault of ours ends this socket, not the transport's callback
+            self.failed(error)
+            return
+        if waiting is not None:
+            self._queued += 1
+            self._slow = self.loop.create_task(self._finish(waiting), name=f"parlatory serve {self.id}")
+
+    async def _finish(self, waiting: Awaitable[None]) -> None:
+        try:
+            await waiting
+        except Exception as error:  # as above
+            self.failed(error)
+        finally:
+            self._queued -= 1
+            self._slow = None
+
+    async def read(self) -> None:
+        """Serves what could not be served in the step that brought it; returns when the socket is closed.
+
+        What came before the end is served all the same.
+        """
+        try:
+            while True:
+                data = await self.recv()
+                if self._slow is not None:
+                    await asyncio.wait({self._slow})
+                if self._held is not None:
+                    await self._held
+                try:
+                    waiting = self.receive(data)
+                    if waiting is not None:
+                        await waiting
+                        self.uncork()  # or page upon page of a log that answers at once would be made in one step
+                except Exception as error:  # as above
+                    self.failed(error)
+                self._queued -= 1
+        except ConnectionClosed:
+            if self._slow is not None:
+                await asyncio.wait({self._slow})
+
+    def _hold(self) -> None:
+        """Stops reading the peer, because too much waits for it to read."""
+        if self._held is None:
+            self._held = self.loop.create_future()
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None and not held.done():
+            held.set_result(None)
 
     # -- writing
 
@@ -56,41 +181,38 @@ class Socket(ServerConnection):
         """Writes a frame of the wire at once, or behind what is corked."""
         if self._corked:
             self._corked.append(wire)
-        elif self.protocol.state is State.OPEN:
-            self._handed += len(wire)
-            self.transport.write(wire)
+        else:
+            self._put(wire)
 
     def answer(self, payload: bytes) -> None:
         """Writes an answer at the end of this step of the loop, together with what else is told to this socket."""
-        wire = framed(payload)
         if not self._corked:
             self.loop.call_soon(self.uncork)
-        self._corked.append(wire)
-        if not self.writable:
-            self._unread += len(wire)
-            if self._unread > self.answers_bytes_max:
-                self._reading.clear()
+        self._corked.append(framed(payload))
 
     def uncork(self) -> None:
         """Writes what is corked."""
         if self._corked:
             wire, self._corked = b"".join(self._corked), []
-            if self.protocol.state is State.OPEN:
-                self._handed += len(wire)
-                self.transport.write(wire)
+            self._put(wire)
 
-    @property
-    def may_be_read(self) -> bool:
-        """Says that the client may be read now; see `may_read`."""
-        return self._reading.is_set()
+    def _put(self, wire: bytes) -> None:
+        if self.protocol.state is State.OPEN:
+            self._count(len(wire))
+            self.transport.write(wire)
 
-    async def may_read(self) -> None:
-        """Returns once the client may be read: not while too many answers wait for it to read."""
-        if not self._reading.is_set():
-            await self._reading.wait()
+    def send_data(self) -> None:
+        """Writes what websockets has to say by itself, such as pongs, which are answers too."""
+        if self.protocol.writes:
+            self._count(sum(map(len, self.protocol.writes)))
+        super().send_data()
 
-    def on_writable(self) -> None:
-        """Is called when the transport takes more again; for subclasses."""
+    def _count(self, size: int) -> None:
+        self._handed += size
+        if not self.writable:
+            self._unread += size
+            if self._unread > self._answers_bytes:
+                self._hold()
 
     def pause_writing(self) -> None:
         """Notes that the transport takes no more."""
@@ -102,42 +224,19 @@ class Socket(ServerConnection):
         super().resume_writing()
         self.writable = True
         self._unread = 0
-        if not self._reading.is_set():
-            self._reading.set()
+        if self._held is not None:
+            self._release()
             if not self.recv_messages.paused:
                 self.transport.resume_reading()
         self.on_writable()
-
-    # -- reading
-
-    def data_received(self, data: bytes) -> None:
-        """Takes bytes of the peer; what websockets answers by itself (pongs) counts as answers that wait."""
-        self.heard_at = self.loop.time()
-        self.pinged_at = None
-        if self.writable:
-            super().data_received(data)
-            return
-        before = self.transport.get_write_buffer_size()
-        super().data_received(data)
-        self._unread += max(0, self.transport.get_write_buffer_size() - before)
-        if self._unread > self.answers_bytes_max and not self.transport.is_closing():
-            self._reading.clear()
-            self.transport.pause_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Notes the end of the connection."""
-        self._corked.clear()
-        self.writable = False
-        self._reading.set()
-        super().connection_lost(exc)
 
     # -- progress and the end
 
     def waiting_bytes(self) -> int:
         """Returns how many bytes the peer has not taken: in the transport's buffer and, on Linux, in the kernel's.
 
-        Linux wakes a writer only at about a third of the send buffer, so that the transport's buffer alone may stand still
-        for long while a slow peer reads.
+        Linux wakes a writer only at about a third of the send buffer, so that the transport's buffer alone may stand
+        still for long while a slow peer reads.
         """
         waiting = self.transport.get_write_buffer_size()
         sock = self.transport.get_extra_info("socket")
@@ -151,7 +250,7 @@ class Socket(ServerConnection):
 
     def stalled_for(self, now: float) -> float:
         """Returns for how many seconds data has waited without any progress; 0 if none waits or some went."""
-        waiting = self.waiting_bytes() if self.transport.get_write_buffer_size() else 0
+        waiting = self.waiting_bytes()
         taken = self._handed - waiting
         last, since = self._progress
         if not waiting or taken > last or not since:
@@ -169,5 +268,12 @@ class Socket(ServerConnection):
             if not closing.done():
                 self.transport.abort()
                 closing.cancel()
-            elif not closing.cancelled():
-                closing.exception()
+            else:
+                closing.exception()  # it is closed, however that went
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Notes the end of the connection."""
+        self._corked.clear()
+        self.writable = False
+        self._release()
+        super().connection_lost(exc)

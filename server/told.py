@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from websockets.frames import Frame, Opcode
 
 from ..actors import Closed, Event, Live, Opened, Presence, RowsTold, Signal, TurnTold
 
@@ -17,8 +16,13 @@ _text = lru_cache(maxsize=1024)(_encode)
 
 
 def framed(payload: bytes) -> bytes:
-    """Returns a payload as one unfragmented WebSocket text frame of a server."""
-    return Frame(Opcode.TEXT, payload).serialize(mask=False)
+    """Returns a payload as one unfragmented WebSocket text frame of a server (RFC 6455 section 5.2)."""
+    size = len(payload)
+    if size < 126:
+        return b"\x81%c%b" % (size, payload)
+    if size < 65_536:
+        return b"\x81\x7e%b%b" % (size.to_bytes(2, "big"), payload)
+    return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), payload)
 
 
 def wire_of(event: Event) -> bytes:
@@ -33,7 +37,8 @@ def _payload(event: Event) -> bytes:
     conversation = event.conversation
     if isinstance(event, RowsTold):
         rows = b",".join([row.json() for row in event.rows])
-        return b'{"type":"rows","conversation":%b,"epoch":%b,"rows":[%b]}' % (_text(conversation), _text(event.epoch), rows)
+        place = _text(conversation), _text(event.epoch)
+        return b'{"type":"rows","conversation":%b,"epoch":%b,"rows":[%b]}' % (*place, rows)
     if isinstance(event, Live):
         return b'{"type":"live","conversation":%b,"seq":%d}' % (_text(conversation), event.seq)
     frame: dict[str, Any]

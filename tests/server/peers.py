@@ -32,6 +32,7 @@ __all__ = [
     "Peer",
     "RawPeer",
     "Relay",
+    "fresh",
     "history",
     "later",
     "on_disk",
@@ -75,9 +76,9 @@ async def serving(
         yield server
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def until(condition: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
     """Waits for what has no event of its own: the insides of a server in the same loop."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(deadline_s):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
