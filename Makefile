@@ -12,6 +12,7 @@ help:
 	@echo 'make test    run the tests (ARGS="-k name" selects, COVERAGE=1 measures)'
 	@echo 'make crash   kill a loaded server 500 times'
 	@echo 'make hostile send a server 200,000 hostile frames'
+	@echo 'make sim     run 10,000 simulated worlds (SEEDS=n: so many)'
 	@echo 'make lint    run ruff'
 	@echo 'make types   run mypy'
 
@@ -32,6 +33,11 @@ crash: dev-env
 
 hostile: dev-env
 	PARLATORY_HOSTILE_FRAMES=200000 $(BIN)/python -m pytest -q tests/hostile $(ARGS)
+
+# Twenty minutes on one core; `make test` runs 300 of them.
+SEEDS ?= 10000
+sim: dev-env
+	PARLATORY_SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q tests/sim $(ARGS)
 
 lint: dev-env
 	$(BIN)/python -m ruff check .

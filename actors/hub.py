@@ -111,6 +111,10 @@ class Subscription:
         """Takes the subscription out of its hub; idempotent."""
         self._hub.unsubscribe(self)
 
+    def end(self, code: str) -> None:
+        """Ends the subscription from the server's side, and says why."""
+        self._hub.end(self, code)
+
     def tell(self, event: Event, key: tuple[str, str]) -> None:
         """Tells something ephemeral, now or, coalesced by `key`, when the sink is writable; the oldest is dropped."""
         pending = self._pending

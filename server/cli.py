@@ -124,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _data_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _data_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     check = commands.add_parser("check", help="check every row of a data directory, beside a live server too")
     check.add_argument("data", metavar="DATA", help="the data directory")
     check.set_defaults(run=_check)

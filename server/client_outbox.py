@@ -89,6 +89,11 @@ class Outbox:
         self._slots.add((entry.conversation, entry.client_id))
         return entry
 
+    def release(self, now: float) -> None:
+        """Lets go of the holds that have ended: their messages wait for a slot, not for a time."""
+        for conversation in [conversation for conversation, until in self._held.items() if until <= now]:
+            del self._held[conversation]
+
     def deadline(self) -> float | None:
         """Returns the monotonic time at which the next hold ends; None if nothing waits for one."""
         return min((until for conversation, until in self._held.items() if conversation in self._unsent), default=None)
@@ -102,7 +107,7 @@ class Outbox:
         """Takes out the message that was met as a row; its slot stays taken until the ack."""
         return self._entries.pop((conversation, client_id), None)
 
-    def refused(self, conversation: str, client_id: str, until: float) -> None:
+    def refused(self, conversation: str, client_id: str, until: float, uncertain: bool = False) -> None:
         """Puts back a message that was refused for now, and holds its conversation."""
         key = conversation, client_id
         self._slots.discard(key)
@@ -111,6 +116,7 @@ class Outbox:
             return
         self._held[conversation] = max(until, self._held.get(conversation, until))
         entry.sent = False
+        entry.uncertain |= uncertain
         if entry.wanted or entry.uncertain:
             self._put_back(entry)
         else:

@@ -191,6 +191,8 @@ class ClientSession:
         self._requests = 0
         self._subscriptions: dict[str, Subscription] = {}
         self._outbox = Outbox()
+        # Opens of chats that were closed here, whose answers are still to come on this socket: nobody else's.
+        self._stale: dict[str, int] = {}
         self._pages: dict[int, _PageAsked] = {}
         # Signals whose pong is not here yet, oldest first.
         self._signals: deque[tuple[int, str]] = deque()
@@ -235,6 +237,7 @@ class ClientSession:
             limit = self.limits.frame if self.limits else 0
             self._fail_send(entry, TooLarge("frame", len(entry.frame()), limit))
         self.welcomed = False
+        self._stale.clear()
         self._outbox.lost()
         for page in self._pages.values():
             page.retry_at = None
@@ -304,6 +307,8 @@ class ClientSession:
         if subscription.error is not None:
             return
         error = ClientClosed(f"the chat {conversation!r} was closed")
+        if self.welcomed and subscription.opens:
+            self._stale[conversation] = self._stale.get(conversation, 0) + subscription.opens
         frame = subscription.close()
         if frame is not None and self.welcomed:
             self._frames.append(frame)
@@ -395,6 +400,8 @@ class ClientSession:
                 for conversation, head in frame.heads.items():
                     if (subscription := self._subscriptions.get(conversation)) is not None:
                         self._reply(subscription, subscription.head(head))
+            case Opened() | Reset() if self._stale.get(frame.conversation):
+                self._stale[frame.conversation] -= 1
             case Opened() | Reset() | Live() | Turn() | Signal() | Presence() | Closed():
                 if (subscription := self._subscriptions.get(frame.conversation)) is not None:
                     self._about(subscription, frame, now)
@@ -494,6 +501,9 @@ class ClientSession:
                 del self._signals[place]
                 self._effects.append(Failed(request, Refused(frame.code, frame.text, conversation)))
                 return
+        if self._stale.get(conversation):
+            self._stale[conversation] -= 1
+            return
         subscription = self._subscriptions.get(conversation)
         if subscription is None or not subscription.opening:
             self._effects.append(Noted(f"the server refused a frame: {frame.code} ({frame.text})"))
@@ -504,7 +514,7 @@ class ClientSession:
 
     def _send_refused(self, frame: ErrorFrame, conversation: str, client_id: str, retry_at: float | None) -> None:
         if retry_at is not None:
-            self._outbox.refused(conversation, client_id, retry_at)
+            self._outbox.refused(conversation, client_id, retry_at, frame.code == "internal")
         elif (entry := self._outbox.answered(conversation, client_id)) is not None:
             error = SendRefused(frame.code, frame.text, conversation, client_id)
             self._effects.append(Failed(entry.request, error))
@@ -525,6 +535,7 @@ class ClientSession:
         """Sends what may be sent; what is over a limit is refused here, because the server might close over it."""
         if not self.welcomed:
             return
+        self._outbox.release(now)
         assert self.limits is not None
         inflight_max = min(INFLIGHT_MAX, self.limits.inflight)
         while self._outbox.inflight < inflight_max and (entry := self._outbox.next(now)) is not None:

@@ -97,6 +97,11 @@ class Subscription:
         return bool(self._buffer)
 
     @property
+    def opens(self) -> int:
+        """Is how many of its `open` frames are not answered."""
+        return self._opens
+
+    @property
     def opening(self) -> bool:
         """Is whether an `open` is not answered yet."""
         return self._opens > 0
@@ -214,6 +219,7 @@ class Subscription:
 
     def close(self) -> bytes | None:
         """The application has enough; returns the frame that says so, if the socket knows of the subscription."""
+        self._paused = False
         self._buffer.clear()
         self._bytes = 0
         return encode(Close(conversation=self.conversation)) if self._subscribed or self._opens else None

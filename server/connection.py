@@ -101,7 +101,7 @@ class Connection(Socket):
         # The installation that the hello named; later tokens stand beside it.
         self._client: str | None = None
         # What is open, by conversation. Holding the record keeps the runtime from letting it go.
-        self._subscriptions: dict[str, tuple[Conversation, Subscription]] = {}
+        self._subscriptions: dict[str, Subscription] = {}
         # Access was taken away since the frame being served was authorized.
         self._revoked = False
         # The next beat; the notice that the token ends or, behind it, the end.
@@ -180,7 +180,7 @@ class Connection(Socket):
 
     def on_writable(self) -> None:
         """Lets the hubs go on with their rows."""
-        for _, subscription in self._subscriptions.values():
+        for subscription in self._subscriptions.values():
             subscription.resume()
 
     def _refuse(self, frame: ClientFrame, error: Exception) -> None:
@@ -351,8 +351,8 @@ class Connection(Socket):
             None if frame.tail is UNSET else frame.tail,
         )
         known = self._subscriptions.get(frame.conversation)
-        subscription = await record.open(self, self.principal.name, request, known and known[1])
-        self._subscriptions[frame.conversation] = record, subscription
+        subscription = await record.open(self, self.principal.name, request, known)
+        self._subscriptions[frame.conversation] = subscription
         self.session.opened.add(frame.conversation)
         if self._ended:
             self._unsubscribe(frame.conversation)
@@ -384,11 +384,10 @@ class Connection(Socket):
         record.signal(Signal(frame.conversation, frame.name, data, self.principal.name), self)
 
     def _unsubscribe(self, conversation: str) -> None:
-        known = self._subscriptions.pop(conversation, None)
-        if known is not None:
-            record, subscription = known
+        subscription = self._subscriptions.pop(conversation, None)
+        if subscription is not None:
             self.session.opened.discard(conversation)
-            record.hub.unsubscribe(subscription)
+            subscription.unsubscribe()
 
     # -- access
 
@@ -479,13 +478,12 @@ class Connection(Socket):
             return
         self._revoked = True
         if conversation in self._subscriptions:
-            record, subscription = self._subscriptions[conversation]
-            record.hub.end(subscription, "forbidden")
+            self._subscriptions[conversation].end("forbidden")
 
     async def recheck(self) -> None:
         """Authorizes what is open once more, and ends what is not allowed any more."""
         assert self.principal is not None
-        for name, (record, subscription) in list(self._subscriptions.items()):
+        for name, subscription in list(self._subscriptions.items()):
             agent, _, rest = name.partition("/")
             try:
                 grant = self.app.access.authorize(self.principal, "open", ConversationName(agent, rest))
@@ -496,7 +494,7 @@ class Connection(Socket):
                 logger.error("connection %s: authorize failed, %r is closed", self.id, name, exc_info=error)
                 code = "internal"
             if code is not None:
-                record.hub.end(subscription, code)
+                subscription.end(code)
 
     # -- time
 
@@ -511,7 +509,7 @@ class Connection(Socket):
     def _send_beat(self) -> None:
         if self.writable:
             opened = self._subscriptions.items()
-            self.answer(encode(Beat(heads={name: sub.position for name, (_, sub) in opened if sub.live})))
+            self.answer(encode(Beat(heads={name: sub.position for name, sub in opened if sub.live})))
         self._schedule_beat()
 
 

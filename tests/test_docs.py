@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FOLDERS = ("actors", "storage", "server", "tests", "examples", "docs")
-NAMED = re.compile(r"`((?:%s)/[\w./-]+)`" % "|".join(FOLDERS))
+NAMED = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]+)`")
 LINKED = re.compile(r"\]\(([\w./-]+)\)")
 TESTS = re.compile(r"`(?:\w+\.)?(test_\w+)`")
 TARGETS = re.compile(r"`make ([a-z]+)")

@@ -52,8 +52,9 @@ class Target:
         application = load_application(str(ECHO))
         self.runtime = Runtime(await open_engine("memory:"), application.agents, idle_timeout_s=0.05)
         await self.runtime.__aenter__()
-        hooks = {"authenticate": application.authenticate, "authorize": application.authorize}
-        self.server: Server = await serve(self.runtime, port=0, **hooks)
+        self.server: Server = await serve(
+            self.runtime, port=0, authenticate=application.authenticate, authorize=application.authorize
+        )
 
     async def stop(self) -> None:
         await self.server.close(0)

@@ -30,7 +30,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[float, str]]]:
     run = asyncio.events.Handle._run
 
     def measured(handle: asyncio.events.Handle) -> None:
-        what = handle._callback
+        what = getattr(handle, "_callback", None)
         start = time.thread_time()
         run(handle)
         taken.append((time.thread_time() - start, repr(what)))

@@ -30,7 +30,7 @@ class Op:
 
 
 @dataclass
-class JournalVFS(apsw.VFS):  # type: ignore[misc]
+class JournalVFS(apsw.VFS):
     """Passes everything on to the real file system and writes it down in `ops`."""
 
     name: str
@@ -47,7 +47,7 @@ class JournalVFS(apsw.VFS):  # type: ignore[misc]
         super().xDelete(name, sync)
 
 
-class JournalFile(apsw.VFSFile):  # type: ignore[misc]
+class JournalFile(apsw.VFSFile):
     """Is an open file of a `JournalVFS`."""
 
     def __init__(self, vfs: JournalVFS, name: Any, flags: list[int]) -> None:

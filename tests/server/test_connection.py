@@ -318,7 +318,8 @@ async def test_bye_is_the_last_frame() -> None:
         await peer.open(C)
         await peer.live(C)
         connection = the_connection(server)
-        record, subscription = connection._subscriptions[C]
+        record, subscription = server.runtime.resident(C), connection._subscriptions[C]
+        assert record is not None
         pending: list[asyncio.Future[Any]] = []
 
         def submit(*_: object) -> asyncio.Future[Any]:

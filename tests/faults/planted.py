@@ -1,0 +1,216 @@
+"""Faults to plant: each edits the product's text and breaks one promise; and what the simulation has to say to it.
+
+An edit that does not apply any more is an error: then the product has changed, and the fault is planted anew.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["FAULTS", "Fault"]
+
+
+class Edit(NamedTuple):
+    """Is a piece of a file, which occurs there once, and what stands in its place."""
+
+    path: str
+    old: str
+    new: str
+
+
+class Fault(NamedTuple):
+    """Is a fault: its name, its edits, and a pattern of what is found."""
+
+    name: str
+    found: str
+    edits: tuple[Edit, ...]
+
+
+HISTORY = "gap without reset|live at another place|duplicate or reorder|lost|no rest|committed row missing"
+
+FAULTS = (
+    Fault(
+        "no mailbox serialisation",
+        "overlap|came behind",
+        (
+            Edit(
+                "actors/mailbox.py",
+                "                    await self._handle(item)\n",
+                "                    asyncio.ensure_future(self._handle(item))\n",
+            ),
+        ),
+    ),
+    Fault(
+        "broadcast before commit",
+        "told before committed|before commit",
+        (
+            Edit(
+                "storage/committer.py",
+                "            try:\n"
+                "                await self._disk.write(plan.group)\n"
+                "            except Constraint:\n",
+                "            for item, outcome in plan.outcomes:\n"
+                "                if item.told is not None and isinstance(outcome, Committed) and outcome.rows:\n"
+                "                    item.told(outcome)\n"
+                "                    item.told = None\n"
+                "            try:\n"
+                "                await self._disk.write(plan.group)\n"
+                "            except Constraint:\n",
+            ),
+        ),
+    ),
+    Fault(
+        "read history, then subscribe",
+        HISTORY,
+        (
+            Edit(
+                "actors/conversation.py",
+                "        # From here to the end in one step:",
+                "        asked = decide_start(\n"
+                "            request, epoch=self.epoch, floor=self.floor, head=self.head, instant=instant\n"
+                "        )\n"
+                "        history = await self.read(after=asked.seq)\n"
+                "        # From here to the end in one step:",
+            ),
+            Edit(
+                "actors/conversation.py",
+                "        return record.hub.subscribe(sink, principal, start.seq)\n",
+                "        if history:\n"
+                "            from .events import RowsTold\n\n"
+                "            sink.tell(RowsTold(self.name, self.epoch, history))\n"
+                "        return record.hub.subscribe(sink, principal, self.head)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "subscribe, then send history",
+        HISTORY,
+        (
+            Edit(
+                "actors/conversation.py",
+                "        return record.hub.subscribe(sink, principal, start.seq)\n",
+                "        from .events import RowsTold\n\n"
+                "        subscription = record.hub.subscribe(sink, principal, self.head)\n"
+                "        position, head = start.seq, self.head\n"
+                "        while position < head:\n"
+                "            history = await self.read(after=position, before=head + 1)\n"
+                "            sink.tell(RowsTold(self.name, self.epoch, history))\n"
+                "            position = history[-1].seq\n"
+                "        return subscription\n",
+            ),
+        ),
+    ),
+    Fault(
+        "listener after snapshot",
+        HISTORY,
+        (
+            Edit(
+                "actors/conversation.py",
+                "        return record.hub.subscribe(sink, principal, start.seq)\n",
+                "        from .events import RowsTold\n\n"
+                "        position, snapshot = start.seq, self.head\n"
+                "        while position < snapshot:\n"
+                "            rows = await self.read(after=position, before=snapshot + 1)\n"
+                "            sink.tell(RowsTold(self.name, self.epoch, rows))\n"
+                "            position = rows[-1].seq\n"
+                "        return record.hub.subscribe(sink, principal, self.head)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "ack before commit",
+        "ack before commit",
+        (
+            Edit(
+                "server/connection.py",
+                "        record.post(row, told).add_done_callback(settled)\n",
+                "        record.post(row).add_done_callback(lambda future: future.cancelled() or future.exception())\n"
+                "        self._acknowledge(frame, Committed(record.head + 1))\n",
+            ),
+        ),
+    ),
+    Fault(
+        "dedupe per connection",
+        "two rows of one client id|appended more than once",
+        (
+            Edit(
+                "storage/schema.py",
+                "CREATE UNIQUE INDEX message_client",
+                "CREATE INDEX message_client",
+            ),
+            Edit(
+                "server/connection.py",
+                "        acknowledged = False\n",
+                "        seen = self.__dict__.setdefault('_seen', {})\n"
+                "        if frame.client_id in seen:\n"
+                "            self._acknowledge(frame, Committed(seen[frame.client_id], (), True))\n"
+                "            return\n"
+                "        acknowledged = False\n",
+            ),
+            Edit(
+                "server/connection.py",
+                "            acknowledged = True\n",
+                "            acknowledged = True\n            seen[frame.client_id] = committed.seq\n",
+            ),
+        ),
+    ),
+    Fault(
+        "seq consumed by a refused append",
+        "seq gap|told before committed|no rest|gap without reset",
+        (
+            Edit(
+                "storage/committer.py",
+                "            plan.outcomes.append((item, _repeat(client_key, first, batch.rows[0])))\n",
+                "            plan.outcomes.append((item, _repeat(client_key, first, batch.rows[0])))\n"
+                "            tip.head += 1\n"
+                "            plan.tips[partition] = tip\n"
+                "            partition.head = tip.head\n",
+            ),
+        ),
+    ),
+    Fault(
+        "checkpoint that drops a commit",
+        "lost|told before committed|seq gap|before commit",
+        (
+            Edit(
+                "storage/sqlite.py",
+                "            await self._no_reads.wait()\n",
+                "            await self._no_reads.wait()\n"
+                "            await self._writer.execute_fetchall(\n"
+                "                'DELETE FROM message WHERE id = (SELECT max(id) FROM message)'\n"
+                "            )\n",
+            ),
+        ),
+    ),
+    Fault(
+        "cursor moved by a signal",
+        "gap without reset|another place|answered",
+        (
+            Edit(
+                "actors/hub.py",
+                "            if subscription.sink is not sender:\n",
+                "            if subscription.sink is not sender:\n                subscription.position += 1\n",
+            ),
+        ),
+    ),
+    Fault(
+        "sends overtake each other while their actor is being loaded",
+        "sends overtook each other",
+        (
+            Edit(
+                "server/connection.py",
+                "        return self._perform_on_record(frame, grant)\n",
+                "        if isinstance(frame, Send):\n"
+                "            self.loop.create_task(self._send_when_loaded(frame, grant))\n"
+                "            return None\n"
+                "        return self._perform_on_record(frame, grant)\n\n"
+                "    async def _send_when_loaded(self, frame: Send, grant: Grant) -> None:\n"
+                "        while self.app.runtime.resident(frame.conversation) is None:\n"
+                "            loading = self.loop.create_task(self.app.runtime.conversation(frame.conversation))\n"
+                "            await asyncio.wait({loading}, timeout=random.uniform(0.001, 0.01))\n"
+                "            loading.add_done_callback(lambda task: task.cancelled() or task.exception())\n"
+                "        await self._perform_on_record(frame, grant)\n",
+            ),
+        ),
+    ),
+)

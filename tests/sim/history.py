@@ -1,0 +1,102 @@
+"""What was observed in a run, in order, and what the file holds at each moment: the two things that the checker
+compares."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["History", "Truth", "TruthRow"]
+
+
+class TruthRow(NamedTuple):
+    """Is a row as it lies in the file."""
+
+    conversation: str
+    seq: int
+    at: int
+    author: str
+    client_id: str | None
+    turn: int | str | None
+    finish: str | None
+    body: bytes
+
+    @property
+    def identity(self) -> tuple[str, str | None, bytes]:
+        """Is what a client can compare."""
+        return self.author, self.client_id, self.body
+
+
+class History:
+    """Is every observable event of a run: when, what, and about what.
+
+    `problem` is where the run learns that something is wrong at once.
+    """
+
+    def __init__(self, clock: Callable[[], float], problem: Callable[[str], None]) -> None:
+        self.events: list[tuple[float, str, tuple[Any, ...]]] = []
+        self.problem = problem
+        self._clock = clock
+
+    def add(self, kind: str, *about: Any) -> None:
+        """Notes an event."""
+        self.events.append((self._clock(), kind, about))
+
+    def digest(self) -> str:
+        """Returns what two runs of the same seed have in common."""
+        digest = hashlib.blake2b(digest_size=8)
+        for event in self.events:
+            digest.update(repr(event).encode())
+        return digest.hexdigest()
+
+    def lines(self) -> list[str]:
+        """Returns the events for people."""
+        return [f"{when - 1000:12.6f}  {kind:10} {' '.join(map(str, about))}" for when, kind, about in self.events]
+
+
+class Truth:
+    """Is what is durable now: per conversation its rows, and how far they are handled."""
+
+    def __init__(self, history: History) -> None:
+        self.rows: dict[str, list[TruthRow]] = {}
+        self.handled: dict[str, int] = {}
+        self._history = history
+
+    def head(self, conversation: str) -> int:
+        """Returns the seq of the last durable row."""
+        return len(self.rows.get(conversation, ()))
+
+    def row(self, conversation: str, seq: int) -> TruthRow | None:
+        """Returns a durable row."""
+        rows = self.rows.get(conversation, [])
+        return rows[seq - 1] if 1 <= seq <= len(rows) else None
+
+    def committed(self, row: TruthRow) -> None:
+        """Notes that a row is durable."""
+        rows = self.rows.setdefault(row.conversation, [])
+        self._history.add("commit", row.conversation, row.seq, row.author, row.client_id, row.turn, row.body.decode())
+        if row.seq != len(rows) + 1:
+            self._history.problem(f"seq gap: {row.conversation} has row {row.seq} behind row {len(rows)}")
+        elif rows and row.at < rows[-1].at:
+            self._history.problem(f"instants run backwards: {row.conversation} row {row.seq}")
+        elif any(row.client_id and other.client_id == row.client_id and other.author == row.author for other in rows):
+            self._history.problem(f"two rows of one client id: {row.conversation} row {row.seq}, {row.client_id}")
+        rows.append(row)
+
+    def reopened(self, rows: Sequence[TruthRow], handled: dict[str, int]) -> None:
+        """Compares a file with what was known; rows whose flush failed may have become known only now."""
+        before, self.rows = self.rows, {}
+        for row in rows:
+            self.rows.setdefault(row.conversation, []).append(row)
+        for conversation, known in before.items():
+            if self.rows.get(conversation, [])[: len(known)] != known:
+                self._history.problem(f"lost: durable rows of {conversation} are not in the file any more")
+        for conversation, found in self.rows.items():
+            if [row.seq for row in found] != list(range(1, len(found) + 1)):
+                self._history.problem(f"seq gap: {conversation} has rows {[row.seq for row in found]}")
+        self.handled = handled
+
+    def note(self, text: str) -> None:
+        """Passes on a problem."""
+        self._history.problem(text)
