@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         user_message,
     )
     from .names import AGENT_NAME, CONTROL, check_name, split_name
-    from .normalize import normalize
+    from .dialects import normalize
     from .opening import open_engine
     from .rows import Row, StoredMessage
 
@@ -159,7 +159,7 @@ _HOME = {
     "instant_text": ".instants",
     "message_digest": ".codec",
     "new_row": ".log",
-    "normalize": ".normalize",
+    "normalize": ".dialects",
     "open_engine": ".opening",
     "parse_message": ".codec",
     "restore_data": ".backup",

@@ -11,7 +11,7 @@ from .engine import Batch, Committed, NewRow, Told
 from .errors import CodecError, Conflict, HookError, ReentrancyError
 from .messages import Message
 from .names import CONTROL
-from .normalize import normalize
+from .dialects import normalize
 from .render import to_anthropic, to_langchain, to_openai
 from .rows import Row, StoredMessage
 from .rules import irregularities

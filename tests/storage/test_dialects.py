@@ -31,7 +31,7 @@ from parlatory.storage.messages import (
     tool_message,
     user_message,
 )
-from parlatory.storage.normalize import normalize, tool_input
+from parlatory.storage.dialects import normalize, tool_input
 
 PNG = "iVBORw0KGgo="
 URL = "https://x.test/a.png"
