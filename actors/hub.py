@@ -390,8 +390,15 @@ class Hub:
         self._presence_at = asyncio.get_running_loop().time()
         names = sorted({subscription.principal for subscription in self._subscriptions})
         event = Presence(self._log.name, len(names), names if len(names) <= PRESENCE_NAMES_MAX else None)
-        for subscription in tuple(self._subscriptions):
-            subscription.tell(event, ("", ""))
+        self._tell_presence_to(event, tuple(self._subscriptions))
+
+    def _tell_presence_to(self, event: Presence, subscriptions: Sequence[Subscription]) -> None:
+        """Tells presence to some subscriptions in this step of the loop, to the rest in later ones."""
+        for subscription in subscriptions[:FAN_OUT_MAX]:
+            if subscription in self._subscriptions:
+                subscription.tell(event, ("", ""))
+        if rest := subscriptions[FAN_OUT_MAX:]:
+            asyncio.get_running_loop().call_soon(self._tell_presence_to, event, rest)
 
 
 def sound(rows: list[Row], conversation: str) -> list[Row]:

@@ -31,6 +31,7 @@ class Member:
     def __init__(self) -> None:
         self.rows = 0
         self.live = asyncio.Event()
+        self.told = asyncio.Event()
 
     async def join(self, host: str, port: int, conversation: str) -> None:
         """Connects, subscribes, and starts to read."""
@@ -38,13 +39,21 @@ class Member:
         key = base64.b64encode(os.urandom(16)).decode()
         self.writer.write(
             f"GET /v1 HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: parlatory.v1\r\n\r\n".encode()
+            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Protocol: parlatory.v1\r\n\r\n".encode()
         )
         await self.reader.readuntil(b"\r\n\r\n")
-        self.writer.write(masked(json.dumps({"type": "hello", "client": base64.urlsafe_b64encode(os.urandom(18)).decode()})))
+        client = base64.urlsafe_b64encode(os.urandom(18)).decode()
+        self.writer.write(masked(json.dumps({"type": "hello", "client": client})))
         self.writer.write(masked(json.dumps({"type": "open", "conversation": conversation})))
         self.task = asyncio.create_task(self.read())
         await self.live.wait()
+
+    async def reach(self, seq: int) -> None:
+        """Returns once the row has been read."""
+        while self.rows < seq:
+            self.told.clear()
+            await self.told.wait()
 
     async def read(self) -> None:
         """Reads frames until the connection ends."""
@@ -57,6 +66,7 @@ class Member:
                 if frame["type"] == "rows":
                     assert frame["rows"][0]["seq"] == self.rows + 1, f"row {frame['rows'][0]['seq']} at {self.rows}"
                     self.rows = frame["rows"][-1]["seq"]
+                    self.told.set()
                 elif frame["type"] == "live":
                     self.live.set()
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -69,11 +79,16 @@ async def main(host: str, port: int, conversation: str, sockets: int) -> None:
     members = [Member() for _ in range(sockets)]
     for start in range(0, sockets, 50):
         await asyncio.gather(*(one.join(host, port, conversation) for one in members[start : start + 50]))
-    print("ready", flush=True)
+    say("ready")
     wanted = int(await asyncio.to_thread(sys.stdin.readline))
-    while min(one.rows for one in members) < wanted:
-        await asyncio.sleep(0.05)
-    print(min(one.rows for one in members), max(one.rows for one in members), flush=True)
+    await asyncio.gather(*(one.reach(wanted) for one in members))
+    say(f"{min(one.rows for one in members)} {max(one.rows for one in members)}")
+
+
+def say(text: str) -> None:
+    """Says something to the test, at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

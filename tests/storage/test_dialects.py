@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from parlatory.storage.codec import check_message
+from parlatory.storage.dialects import normalize, tool_input
 from parlatory.storage.errors import CodecError
 from parlatory.storage.messages import (
     AssistantMessage,
@@ -31,7 +32,6 @@ from parlatory.storage.messages import (
     tool_message,
     user_message,
 )
-from parlatory.storage.dialects import normalize, tool_input
 
 PNG = "iVBORw0KGgo="
 URL = "https://x.test/a.png"
