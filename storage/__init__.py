@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .backup import CheckReport, Progress, backup_data, check_data, restore_data
     from .codec import check_message, decode_message, encode_message, message_digest, parse_message
     from .contract import EngineContract
+    from .dialects import normalize
     from .engine import Batch, Committed, Due, Engine, Listing, NewRow, Partition, Told
     from .errors import (
         ClientIdConflict,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
         user_message,
     )
     from .names import AGENT_NAME, CONTROL, check_name, split_name
-    from .dialects import normalize
     from .opening import open_engine
     from .rows import Row, StoredMessage
 

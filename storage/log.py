@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from typing import Any, Protocol, TypeAlias, overload
 
 from .codec import MESSAGE_BYTES_MAX, check_message, message_digest
+from .dialects import normalize
 from .engine import Batch, Committed, NewRow, Told
 from .errors import CodecError, Conflict, HookError, ReentrancyError
 from .messages import Message
 from .names import CONTROL
-from .dialects import normalize
 from .render import to_anthropic, to_langchain, to_openai
 from .rows import Row, StoredMessage
 from .rules import irregularities
