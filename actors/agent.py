@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..storage import AGENT_NAME, Message, MessageLog, StoredMessage, assistant_message
 
+from .draft import Draft
+from .turn import OnBusy, Turn
+from .turn_log import TurnLog
+
 if TYPE_CHECKING:
     from .conversation import TurnStorage
 
@@ -42,10 +46,13 @@ class Agent:
         wire_name: the first half of a conversation's name on the wire. It is the kebab case of the class name unless
             the class body says `name = "..."`.
         name: the second half, such as `ann` in `bot/ann`.
-        messages: the log of this conversation. What is appended in a turn carries the turn.
+        messages: the log of this conversation. What is appended in a turn carries the turn, and its prompts are in
+            turn order.
+        on_busy: what happens to a message that comes while a turn runs: `queue`, `latest`, `reject` or `preempt`.
     """
 
     wire_name: ClassVar[str] = "agent"
+    on_busy: ClassVar[OnBusy] = "queue"
     name: str
     messages: MessageLog
 
@@ -62,7 +69,28 @@ class Agent:
 
     def __init__(self, name: str, storage: TurnStorage) -> None:
         self.name = name
-        self.messages = MessageLog(storage)
+        self.messages = TurnLog(storage)
+        self._storage = storage
+
+    @property
+    def turn(self) -> Turn:
+        """Is the running turn.
+
+        Raises:
+            RuntimeError: none runs, as in `on_start` and `on_stop`.
+        """
+        turn = self._storage.lane.turn
+        if turn is None:
+            raise RuntimeError("no turn runs: self.turn is there in on_message")
+        return turn
+
+    def reply(self, *, more: bool = False) -> Draft:
+        """Returns the draft of an answer: `async with self.reply() as draft: await draft.write("...")`.
+
+        Args:
+            more: says that more of the answer follows in this turn, so that its message is not handled yet.
+        """
+        return Draft(self._storage.lane, self.turn.id, more=more)
 
     async def on_start(self) -> None:
         """Is called when the instance is made, before anything else of it."""
@@ -72,6 +100,9 @@ class Agent:
 
         A message whose turn did not end because the process died is delivered again.
         """
+
+    async def on_turn_failed(self, row: StoredMessage) -> None:
+        """Is called for a message that is given up: every attempt at its turn ended with its process."""
 
     async def on_stop(self) -> None:
         """Is called before the instance is dropped: after idling, or when the runtime stops."""

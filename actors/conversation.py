@@ -10,11 +10,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..storage import Batch, Committed, NewRow, Partition, Row, StorageBusy, Told, instant_text
-from .errors import Draining, MailboxFull
+from .errors import Draining, MailboxFull, TurnBusy
 from .events import Opened, Signal
 from .hub import Hub, Sink, Subscription
 from .position import PositionRequest, decide_start
-from .turns import TurnLane
+from .turns import TurnLane, is_trigger
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -139,6 +139,7 @@ class Conversation:
         Raises:
             Draining: the runtime is stopping.
             MailboxFull: too many messages of this conversation are being committed.
+            TurnBusy: a turn runs or waits, and the agent refuses messages meanwhile.
             StorageBusy, StorageFailed, StorageClosed: storage takes no more.
         """
         if self.runtime.draining:
@@ -146,6 +147,8 @@ class Conversation:
         record = self.current
         if record._in_flight >= self.runtime.mailbox_max:
             raise MailboxFull(self.name, self.runtime.mailbox_max)
+        if record.lane.agent.on_busy == "reject" and record.lane.busy and is_trigger(row):
+            raise TurnBusy(self.name)
         return record.submit(Batch(rows=(row,)), told)
 
     def _sent(self, future: asyncio.Future[Committed], batch: Batch) -> asyncio.Future[Committed]:
@@ -238,6 +241,11 @@ class TurnStorage:
     def head(self) -> int:
         """Is the seq of the last committed row."""
         return self._conversation.head
+
+    @property
+    def lane(self) -> TurnLane:
+        """Is the lane in which the user code runs."""
+        return self._conversation.lane
 
     async def commit(self, batch: Batch, told: Told | None = None) -> Committed:
         """Commits a batch whose rows belong to the running turn, if one runs."""

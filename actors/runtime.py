@@ -129,7 +129,13 @@ class Runtime:
 
     async def _load(self, name: str, agent: type[Agent]) -> Conversation:
         try:
-            return self._record(agent, await self.engine.partition(name))
+            partition = await self.engine.partition(name)
+            if name not in self._records:
+                # What a crash left is made good before anybody sees the conversation.
+                record = Conversation(self, agent, partition)
+                await record.lane.recover()
+                self._publish(record)
+            return self._records[name]
         finally:
             del self._loading[name]
 
@@ -138,12 +144,18 @@ class Runtime:
         return self._record(record.lane.agent, record.partition)
 
     def _record(self, agent: type[Agent], partition: Partition) -> Conversation:
-        record = self._records.get(partition.name)
-        if record is None:
-            record = self._records[partition.name] = Conversation(self, agent, partition)
+        if partition.name not in self._records:
+            self._publish(Conversation(self, agent, partition))
+        return self._records[partition.name]
+
+    def _publish(self, record: Conversation) -> None:
+        """Makes a record the one in use, unless there is one: who let go of the one before may have been faster."""
+        if record.name not in self._records:
+            self._records[record.name] = record
             if self._sweeper is None and self._closing is None:
                 self._schedule_sweep()
-        return record
+        else:
+            record.close()
 
     # -- idleness
 
