@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..storage import AGENT_NAME, Message, MessageLog, StoredMessage, assistant_message
-
 from .draft import Draft
 from .turn import OnBusy, Turn
 from .turn_log import TurnLog

@@ -3,9 +3,9 @@
     async with self.reply() as draft:
         await draft.write("Hello")
 
-Writes are told in flushes, every 25 ms or 256 characters, to whoever is live; nobody waits for a slow client. The partial
-is checkpointed every second or 4 KiB, so that a crash costs no more. At the end the row, the removal of the checkpoint
-and the mark that the message is handled are one batch.
+Writes are told in flushes, every 25 ms or 256 characters, to whoever is live; nobody waits for a slow client. The
+partial is checkpointed every second or 4 KiB, so that a crash costs no more. At the end the row, the removal of the
+checkpoint and the mark that the message is handled are one batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The message that a turn is writing: an assistant message that grows by writes, and the ops that tell its growth.
 
 Pure: no clock, no await. A write is one delta; a flush takes all deltas since the last one as a few ops (PROTOCOL
-section 3, `ops`). Text may come in any pieces: a character whose surrogate halves come in two of them is held back until
-it is whole, so that no client ever sees half a character.
+section 3, `ops`). Text may come in any pieces: a character whose surrogate halves come in two of them is held back
+until it is whole, so that no client ever sees half a character.
 """
 
 from __future__ import annotations

@@ -27,15 +27,17 @@ class Turn:
         attempt: 1, or more where an earlier attempt ended with its process.
         trigger: the message that started it.
         rows: what earlier attempts appended, oldest first; their interrupted partials are in it, but in no prompt.
+        waiting: set where the turn ends in state `waiting`, because a tool call needs somebody's approval.
     """
 
-    __slots__ = ("attempt", "id", "rows", "trigger")
+    __slots__ = ("attempt", "id", "rows", "trigger", "waiting")
 
     def __init__(self, trigger: StoredMessage, attempt: int, rows: Sequence[StoredMessage]) -> None:
         self.id = trigger.seq
         self.attempt = attempt
         self.trigger = trigger
         self.rows = tuple(rows)
+        self.waiting = False
 
     def __repr__(self) -> str:
         return f"<Turn {self.id} attempt={self.attempt}>"

@@ -398,7 +398,12 @@ class TurnLane:
             state = await self._handle(deliver)
             if not self._cut and not self._settled:
                 await self._settle()
-            ended = "error" if attempt > ATTEMPTS_MAX else state
+            if attempt > ATTEMPTS_MAX:
+                ended = "error"
+            elif state == "done" and self.turn is not None and self.turn.waiting:
+                ended = "waiting"
+            else:
+                ended = state
         finally:
             self._turn = self.turn = None
             if not self._cut:
