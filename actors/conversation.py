@@ -14,7 +14,8 @@ from .errors import Draining, MailboxFull, TurnBusy
 from .events import Opened, Signal
 from .hub import Hub, Sink, Subscription
 from .position import PositionRequest, decide_start
-from .turns import TurnLane, is_trigger
+from .turn_marks import is_trigger
+from .turns import TurnLane
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -35,13 +36,15 @@ class Conversation:
             it is asked to its successor.
     """
 
-    def __init__(self, runtime: Runtime, agent: type[Agent], partition: Partition) -> None:
+    def __init__(
+        self, runtime: Runtime, agent: type[Agent], partition: Partition, before: Conversation | None = None
+    ) -> None:
         self.runtime = runtime
         self.name = partition.name
-        self.hub = Hub(partition)
-        self.lane = TurnLane(self, agent)
         self.gone = False
         self._partition = partition
+        self.lane: TurnLane = TurnLane(self, agent, None if before is None else before.lane)
+        self.hub = Hub(partition, self.lane.watched)
         self._in_flight = 0
         self._loop = asyncio.get_running_loop()
         self.touched = self._loop.time()
@@ -118,7 +121,7 @@ class Conversation:
         try:
             future = record.submit(batch, told)
         except StorageBusy:
-            marked = record.lane.marked(batch)
+            marked = record.lane.marks.stamp(batch)
             waiting = record._partition.commit(marked, record._teller(told))
             future = record._sent(self._loop.create_task(waiting, name=f"parlatory commit {self.name!r}"), marked)
         return await future
@@ -126,7 +129,7 @@ class Conversation:
     def submit(self, batch: Batch, told: Told | None = None) -> asyncio.Future[Committed]:
         """Commits a batch, at once in order, and tells its rows; raises StorageBusy where storage has no room."""
         record = self.current
-        marked = record.lane.marked(batch)
+        marked = record.lane.marks.stamp(batch)
         return record._sent(record._partition.submit(marked, record._teller(told)), marked)
 
     def post(self, row: NewRow, told: Told | None = None) -> asyncio.Future[Committed]:
@@ -154,7 +157,7 @@ class Conversation:
     def _sent(self, future: asyncio.Future[Committed], batch: Batch) -> asyncio.Future[Committed]:
         self._in_flight += 1
         if batch.work:
-            self.lane.mark_sent()
+            self.lane.marks.sent()
         future.add_done_callback(self._done_marked if batch.work else self._done)
         return future
 
@@ -164,7 +167,9 @@ class Conversation:
 
     def _done_marked(self, future: asyncio.Future[Committed]) -> None:
         self._done(future)
-        self.lane.mark_arrived(known=not future.cancelled())
+        known = not future.cancelled()
+        written = known and future.exception() is None and not future.result().duplicate
+        self.lane.mark_arrived(known, written)
 
     def _teller(self, told: Told | None) -> Told:
         if told is None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from .events import Closed, DeltaTold, DraftEnded, DraftTold, Event, Live, Prese
 __all__ = ["Hub", "HubDraft", "HubLog", "Sink", "Subscription", "runs", "sound"]
 
 FAN_OUT_MAX = 256
+DRAFT_FAN_OUT_MAX = 1024  # who lags behind a draft costs a whole snapshot of it
 RUN_ROWS_MAX = 200
 RUN_BYTES_MAX = 1 << 20
 PUMP_BYTES_MAX = 64 << 10
@@ -147,8 +148,8 @@ class Subscription:
             return self._turn_seen >= number
         if isinstance(event, DraftTold):
             return self._draft == event.id
-        if isinstance(event, DeltaTold):
-            return self._draft == event.id and self._draft_index >= event.end
+        if isinstance(event, DeltaTold):  # of a draft that it does not know: that one is over
+            return self._draft != event.id or self._draft_index >= event.end
         assert isinstance(event, DraftEnded)
         return self._draft != event.id
 
@@ -183,10 +184,16 @@ def _weight(event: Event) -> int:
 
 
 class Hub:
-    """Tells one conversation's subscribers what was committed, and what is ephemeral."""
+    """Tells one conversation's subscribers what was committed, and what is ephemeral.
 
-    def __init__(self, log: HubLog) -> None:
+    Args:
+        log: the conversation.
+        watched: is told that somebody subscribes, and that nobody does any more.
+    """
+
+    def __init__(self, log: HubLog, watched: Callable[[bool], object] | None = None) -> None:
         self._log = log
+        self._watched = watched
         self._subscriptions: dict[Subscription, None] = {}
         self._live: dict[Subscription, None] = {}
         self._ready: deque[Subscription] = deque()
@@ -220,6 +227,8 @@ class Hub:
         """Adds a subscription behind a position, which is at most the head; rows, then `Live`, follow."""
         subscription = Subscription(self, sink, principal, position)
         self._subscriptions[subscription] = None
+        if len(self._subscriptions) == 1 and self._watched is not None:
+            self._watched(True)
         self._enqueue(subscription)
         self._schedule_presence()
         return subscription
@@ -231,6 +240,8 @@ class Hub:
             self._live.pop(subscription, None)
             subscription.live = False
             subscription._pending.clear()
+            if not self._subscriptions and self._watched is not None:
+                self._watched(False)
             self._schedule_presence()
 
     # -- telling rows, and the turns they belong to
@@ -266,12 +277,19 @@ class Hub:
     def close_draft(self, event: DraftEnded) -> None:
         """Tells that the draft is over, behind the row that it became."""
         self._draft = None
+        self._keep_end(event)
         self._tell_draft(event)
 
     def _tell_draft(self, event: DraftTold | DeltaTold | DraftEnded) -> None:
         if self._subscriptions:
             self._schedule_telling()
             self._fresh_events.append((0, event))
+
+    def _keep_end(self, event: DraftEnded) -> None:
+        """Keeps the end of a draft for those who know it and lag: they are told behind the row that it became."""
+        for subscription in self._subscriptions:
+            if not subscription.live and subscription._draft == event.id:
+                subscription._draft, subscription._draft_end = None, event
 
     def _schedule_telling(self) -> None:
         if not self._fresh and not self._fresh_events:
@@ -302,15 +320,14 @@ class Hub:
         What is not told now is not told later, out of order: the sink lags, and learns how things stand then.
         """
         if isinstance(event, DraftEnded):
-            for subscription in self._subscriptions:
-                if not subscription.live and subscription._draft == event.id:
-                    subscription._draft, subscription._draft_end = None, event
+            self._keep_end(event)  # for those that have begun to lag since
+        fan_out = FAN_OUT_MAX if isinstance(event, TurnTold) else DRAFT_FAN_OUT_MAX
         told = 0
         late: list[Subscription] = []
         for subscription in tuple(self._live):
             if subscription._has(number, event):
                 continue
-            if told < FAN_OUT_MAX and subscription.sink.writable and subscription._follows(number, event):
+            if told < fan_out and subscription.sink.writable and subscription._follows(number, event):
                 told += 1
                 self._hand(subscription, event)
             else:
@@ -437,8 +454,9 @@ class Hub:
         if self._draft is not None:
             self._draft.flush()  # to the others, so that this one has as much as they
             snapshot = self._draft.snapshot()
-            subscription._draft, subscription._draft_index = snapshot.id, snapshot.index
-            self._hand(subscription, snapshot)
+            if (subscription._draft, subscription._draft_index) != (snapshot.id, snapshot.index):
+                subscription._draft, subscription._draft_index = snapshot.id, snapshot.index
+                self._hand(subscription, snapshot)
         self._hand(subscription, Live(self._log.name, subscription.position))
         for number, event in sorted(self._last_turns.values()):
             if subscription._turn_seen < number:

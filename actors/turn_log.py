@@ -29,13 +29,18 @@ class TurnLog(MessageLog):
 def in_turn_order(rows: list[StoredMessage], turn: int) -> list[StoredMessage]:
     """Returns rows as the turn of message `turn` is to see them.
 
-    A message that came later is not in it, nor what interrupted attempts of this turn left; a row that a turn appended
-    stands behind the message of that turn. Pure.
+    A message that came later is not in it; a row that a turn appended stands behind the message of that turn. What an
+    interrupted attempt left is not in it where the turn was attempted again: now, or earlier with an answer. Pure.
     """
+    again: set[int | str | None] = {turn}
+    again.update(row.turn for row in rows if row.turn is not None and row.role == "assistant" and not _left(row))
     seen = [
         row
         for row in rows
-        if not (row.turn is None and row.role == "user" and row.seq > turn)
-        and not (row.turn == turn and row.finish == "interrupted")
+        if not (row.turn is None and row.role == "user" and row.seq > turn) and not (_left(row) and row.turn in again)
     ]
     return sorted(seen, key=lambda row: (row.turn if isinstance(row.turn, int) else row.seq, row.seq))
+
+
+def _left(row: StoredMessage) -> bool:
+    return row.finish == "interrupted"

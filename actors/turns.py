@@ -1,16 +1,20 @@
 """The turn lane: runs the user's code of one conversation, one item at a time (P5), and forgets no message (P7).
 
-The queue of messages is the log. The lane keeps one number, `turn.handled`: every message up to it has had its turn. It
-reads the next one behind it, runs `on_message`, and commits the new number. A mark that commits with a client's row
-says that the conversation has unfinished work, so that a starting runtime finds it without a scan.
+The queue of messages is the log; `turn_marks.py` says how far it has been worked off. The lane reads the next message,
+runs `on_message`, and commits that it is handled. A turn ends in one of these ways:
+
+- its handler returns: `done` (or `waiting`). Where a finished draft was its answer, the row of that draft and the mark
+  that the message is handled were one batch; what the handler does behind it is no part of the answer.
+- its handler raises, or is over its time: `error`. A stop: `stopped`. What was written is kept, and the message is
+  handled.
+- the process ends: nothing is told, and the message is delivered again by the next process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,60 +22,34 @@ import msgspec
 from ..storage import (
     Batch,
     Committed,
-    CorruptRow,
     NewRow,
     Row,
-    StorageBusy,
     StorageClosed,
     StorageError,
     StorageFailed,
     assistant_message,
-    decode_message,
     new_row,
 )
 from .agent import Agent
-from .draft import CHECKPOINT, Checkpoint, Draft
+from .draft import Draft
 from .events import DraftEnded, TurnState, TurnTold
+from .handler import Ended, Handler, StopCause
 from .mailbox import Mailbox
 from .turn import Turn
+from .turn_marks import CHECKPOINT, HANDLED, TurnMarks, is_trigger
 
 if TYPE_CHECKING:
     from .conversation import Conversation
 
-__all__ = ["TurnLane", "is_trigger"]
+__all__ = ["TurnLane"]
 
-KEYS = "turn."
-HANDLED = "turn.handled"
-ATTEMPT = "turn.attempt"
-SKIPPED = "turn.skipped"
-ATTEMPTS_MAX = 3
 GIVEN_UP = "This could not be answered."
 ITEMS_MAX = 64
-PAGE_ROWS = 64
-PAGE_BYTES = 64 << 10
+EARLIER_PAGE_ROWS = 200
 RETRY_S = 1.0
 RETRY_MAX_S = 30.0
-USER_BODY = b'{"role":"user"'  # the codec writes the role first, and this is asked of every row
 
 logger = logging.getLogger("parlatory.actors")
-
-
-class Attempt(msgspec.Struct):
-    """Is how often the turn of a message has been attempted."""
-
-    seq: int
-    number: int
-
-
-_encode = msgspec.json.Encoder().encode
-_checkpoint = msgspec.json.Decoder(Checkpoint)
-_attempt = msgspec.json.Decoder(Attempt)
-_seqs = msgspec.json.Decoder(list[int])
-
-
-def is_trigger(row: Row | NewRow) -> bool:
-    """Says whether a row starts a turn: a message of a user that no turn appended."""
-    return row.turn is None and row.body.startswith(USER_BODY)
 
 
 class TurnLane:
@@ -79,20 +57,20 @@ class TurnLane:
 
     Attributes:
         agent: the class.
+        marks: how far the log has been worked off.
         turn: the running turn, once its agent sees it.
     """
 
-    def __init__(self, conversation: Conversation, agent: type[Agent]) -> None:
+    def __init__(self, conversation: Conversation, agent: type[Agent], before: TurnLane | None = None) -> None:
         self.agent = agent
+        self.turn: Turn | None = None
         self._conversation = conversation
         self._answers = agent.on_message is not Agent.on_message
+        self.marks: TurnMarks = TurnMarks(conversation, self._answers, None if before is None else before.marks)
         self._instance: Agent | None = None
         self._mailbox: Mailbox[Callable[[], Awaitable[None]]] = Mailbox(
             lambda item: item(), limit=ITEMS_MAX, name=conversation.name
         )
-        # How far the log is read: every message up to it has had its turn, or has it now. None: storage was not asked.
-        self._read: int | None = None
-        self._page: deque[Row] = deque()
         # Messages that wait, of those committed since the lane is there, and the first of these. What was left by an
         # earlier process is not counted: `behind` says that there may be some.
         self._waiting = 0
@@ -100,28 +78,23 @@ class TurnLane:
         self._behind = False
         # A look at the log is queued: one at most, so that what clients send costs the mailbox nothing.
         self._posted = False
-        # Storage may hold a mark of unfinished work; and how many batches that set it are on their way.
-        # Nobody knows the outcome of those whose appender was cancelled, until a later batch has one.
-        self._marked = False
-        self._marks_sent = 0
-        self._marks_unknown = 0
+        # The running turn, the user code that runs, and the draft that it has open.
         self._turn: int | None = None
-        # What the agent sees of it, the draft that it writes, and whether its message is marked as handled already.
-        self.turn: Turn | None = None
+        self._handler: Handler | None = None
         self._draft: Draft | None = None
-        self._settled = False
-        # Messages whose turn was cancelled before it began.
-        self._skipped: set[int] = set()
-        self._cancelling: set[asyncio.Task[None]] = set()
-        # The message that an earlier process may have begun, and how often.
-        self._begun: Attempt | None = None
-        self._handler: asyncio.Task[None] | None = None
-        # The running handler was cut off, so that its message is not handled.
-        self._cut = False
+        # The finish of the draft that was the answer of the running turn: its message is marked as handled already.
+        self._answer: str | None = None
+        # What a draft became whose row storage refused; it goes with the next batch of the lane.
+        self._unsaved: tuple[NewRow, ...] = ()
+        # Ends of drafts that are being committed, and queued turns that are being cancelled.
+        self._ending: set[asyncio.Task[None]] = set()
+        # No handler begins any more.
+        self._interrupted = False
         # Storage did not answer the last look; the next one is by the timer, or by the next message.
         self._stalled = False
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = RETRY_S
+        self._deserted: asyncio.TimerHandle | None = None
 
     # -- what others ask
 
@@ -133,7 +106,7 @@ class TurnLane:
     @property
     def idle(self) -> bool:
         """Says that no user code runs or waits, and no instance is there."""
-        return self._instance is None and self._mailbox.idle and self._retry is None
+        return self._instance is None and self._mailbox.idle and self._retry is None and not self._ending
 
     @property
     def busy(self) -> bool:
@@ -146,9 +119,14 @@ class TurnLane:
         return self._conversation
 
     @property
+    def cause(self) -> StopCause | None:
+        """Is why the running handler was stopped."""
+        return None if self._handler is None else self._handler.cause
+
+    @property
     def interrupted(self) -> bool:
         """Says that the running handler was cut off, to be delivered again."""
-        return self._cut
+        return self.cause == "interrupt"
 
     @property
     def state(self) -> tuple[TurnState, int | None]:
@@ -166,21 +144,11 @@ class TurnLane:
 
     # -- what is committed
 
-    def marked(self, batch: Batch) -> Batch:
-        """Returns a batch with the mark of unfinished work, if a row of it will start a turn."""
-        if self._answers and any(is_trigger(row) for row in batch.rows):
-            return msgspec.structs.replace(batch, work=True)
-        return batch
-
-    def mark_sent(self) -> None:
-        """Takes note of a batch with the mark: until it has arrived the mark is not taken away."""
-        self._marks_sent += 1
-
-    def mark_arrived(self, known: bool = True) -> None:
+    def mark_arrived(self, known: bool = True, written: bool = False) -> None:
         """Takes note of the outcome of a batch with the mark; looks again if a mark was kept only for its sake."""
-        self._marks_sent -= 1
-        self._marks_unknown += not known
-        if self._marked and not self._marks_sent and self._mailbox.idle and not self._stalled:
+        marks = self.marks
+        marks.arrived(known, written)
+        if marks.marked and not marks.busy and self._mailbox.idle and not self._stalled:
             self._look()
 
     def committed(self, rows: Sequence[Row]) -> None:
@@ -189,93 +157,119 @@ class TurnLane:
             return
         for row in rows:
             if is_trigger(row):
-                self._marked = True
+                self.marks.marked = True
                 self._waiting += 1
                 if self._counted_from is None:
                     self._counted_from = row.seq
                 if self._turn is not None or self._waiting > 1 or self._behind:
-                    self._conversation.hub.tell_turn(
-                        TurnTold(self._conversation.name, row.seq, "queued", self._waiting)
-                    )
+                    self._tell(row.seq, "queued", self._waiting)
                 self._look()
-                if self.agent.on_busy == "preempt" and self._turn is not None:
-                    self._stop_handler()
+                if self.agent.on_busy == "preempt":
+                    self._stop("stop")
+
+    async def recover(self) -> None:
+        """Makes good what an earlier process left: the partial of a draft becomes a row, and what waits is taken up."""
+        if await self.marks.recover():
+            self._take_up()
 
     def redeliver(self) -> None:
-        """Goes to work on what an earlier process left unfinished."""
-        self._marked = self._behind = True
+        """Goes to work on what an earlier process left unfinished, as its mark in storage says."""
+        self.marks.found()
+        self._take_up()
+
+    def _take_up(self) -> None:
+        self.marks.marked = self._behind = True
         self._look()
 
-    # -- the end
+    # -- stopping
+
+    def cancel(self, turn: int | str | None) -> None:
+        """Stops the running turn, if it is the one named or none is named, or a queued one that is named."""
+        read = self.marks.read or 0
+        if self._turn is not None and turn in (None, self._turn):
+            self._stop("stop")
+        elif isinstance(turn, int) and self._answers and read < turn <= self._conversation.head:
+            name = f"parlatory cancel {self._conversation.name!r} {turn}"
+            self._own(asyncio.get_running_loop().create_task(self._cancel_queued(turn), name=name))
+
+    def _own(self, task: asyncio.Task[None]) -> None:
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _stop(self, cause: StopCause) -> None:
+        """Stops the running turn, unless its answer is being committed: nothing is left to stop then."""
+        answering = self._draft is not None and self._draft.final
+        if self._turn is not None and self._handler is not None and not answering:
+            self._handler.stop(cause)
+
+    def _overdue(self) -> None:
+        logger.error("turn %s of %r is over its %s s", self._turn, self._conversation.name, self.agent.turn_timeout_s)
+        self._stop("timeout")
+
+    async def _cancel_queued(self, turn: int) -> None:
+        """Makes it durable that a message gets no turn, then tells its end."""
+        try:
+            skipped = await self.marks.skip_turn(turn)
+        except StorageError as error:
+            logger.error("turn %d of %r cannot be cancelled", turn, self._conversation.name, exc_info=error)
+            return
+        if skipped:
+            self._count_off(turn)
+            self._tell(turn, "stopped")
+        elif self._turn == turn:  # it began meanwhile
+            self._stop("stop")
+
+    def watched(self, anybody: bool) -> None:
+        """Takes note that somebody subscribes, or nobody any more, which may end a turn (`cancel_when_empty_s`)."""
+        if self._deserted is not None:
+            self._deserted.cancel()
+            self._deserted = None
+        after = self.agent.cancel_when_empty_s
+        if not anybody and after is not None and self._turn is not None:
+            self._deserted = asyncio.get_running_loop().call_later(after, self._stop, "stop")
 
     def dismiss(self) -> None:
         """Lets the instance go, after what waits."""
         if self._instance is not None:
             self._mailbox.post_nowait(self._drop)
 
-    def cancel(self, turn: int | str | None) -> None:
-        """Stops the running turn, if it is the one named or none is named, or a queued one that is named."""
-        if self._turn is not None and turn in (None, self._turn):
-            self._stop_handler()
-        elif isinstance(turn, int) and self._answers and (self._read or 0) < turn <= self._conversation.head:
-            task = asyncio.get_running_loop().create_task(
-                self._cancel_queued(turn), name=f"parlatory cancel {self._conversation.name!r} {turn}"
-            )
-            self._cancelling.add(task)
-            task.add_done_callback(self._cancelling.discard)
-
-    def _stop_handler(self) -> None:
-        # A draft whose end is being committed is the end of the turn: there is nothing left to stop.
-        if self._handler is not None and not self._settled and not (self._draft is not None and self._draft.ending):
-            self._handler.cancel()
-
-    async def _cancel_queued(self, turn: int) -> None:
-        """Makes it durable that a message gets no turn, then tells its end."""
-        conversation = self._conversation
-        try:
-            rows = conversation.hub.recall(turn - 1) or await conversation.read(after=turn - 1, limit=1)
-            if turn in self._skipped or not rows or not is_trigger(rows[0]):
-                return
-            self._skipped.add(turn)
-            await conversation.commit(Batch(puts={SKIPPED: _encode(sorted(self._skipped))}))
-        except StorageError as error:
-            self._skipped.discard(turn)
-            logger.error("turn %d of %r cannot be cancelled", turn, conversation.name, exc_info=error)
-            return
-        if self._turn == turn:  # it began meanwhile
-            self._stop_handler()
-            return
-        if self._counted_from is not None and turn >= self._counted_from:
-            self._waiting -= 1
-        conversation.hub.tell_turn(TurnTold(conversation.name, turn, "stopped"))
-
     async def join(self) -> None:
         """Returns once no user code runs or waits."""
         await self._mailbox.join()
 
-    async def interrupt(self, grace_s: float) -> None:
-        """Ends the running handler as a crash would, its message unhandled: one cancel, `grace_s`, another, a word."""
+    async def interrupt(self) -> None:
+        """Ends the running handler as a crash would, its message unhandled; one that is stuck is not waited for."""
         self._mailbox.clear()
         self._posted = False
-        for _ in range(2):
-            handler = self._handler
-            if handler is None or handler.done():
-                break
-            self._cut = True
-            handler.cancel()
-            await asyncio.wait({handler}, timeout=grace_s)
-        if self._handler is not None and not self._handler.done():
-            logger.error("the handler of %r is stuck: it swallows its cancellation", self._conversation.name)
-            return
-        await self._mailbox.join()
+        self._interrupted = True
+        try:
+            if self._draft is not None and self._draft.final:
+                # The answer is being committed: the turn is not cut any more.
+                await asyncio.wait({self._draft.end(self._draft.finish)})
+            if self._handler is not None:
+                self._handler.stop("interrupt")
+                if not await self._handler.over():
+                    return
+            await self._mailbox.join()
+        finally:
+            self._interrupted = False
 
     def close(self) -> None:
         """Looks at the log no more."""
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
+        for timer in (self._retry, self._deserted):
+            if timer is not None:
+                timer.cancel()
+        self._retry = self._deserted = None
 
     # -- messages
+
+    def _tell(self, turn: int, state: TurnState, queued: int | None = None) -> None:
+        conversation = self._conversation
+        conversation.hub.tell_turn(TurnTold(conversation.name, turn, state, queued))
+
+    def _count_off(self, seq: int) -> None:
+        if self._counted_from is not None and seq >= self._counted_from:
+            self._waiting -= 1
 
     def _look(self) -> None:
         if not self._posted and not self._conversation.runtime.draining:
@@ -286,18 +280,19 @@ class TurnLane:
         """Runs the turn of the next message; where none is left, takes the mark of unfinished work away."""
         self._posted = False
         runtime = self._conversation.runtime
+        marks = self.marks
         try:
-            row = None if runtime.draining else await self._next()
+            row = None if runtime.draining else await marks.next()
             if runtime.draining:
                 return
-            if row is not None and self.agent.on_busy == "latest":
+            if row is not None and self.agent.on_busy in ("latest", "preempt"):
                 row = await self._latest(row)
             if row is not None:
                 await self._run_turn(row)
             else:
                 self._behind = False
-                if self._marked:
-                    await self._settle()
+                if marks.marked or self._unsaved:
+                    await self._settle(Batch())
         except Exception as error:  # storage does not answer: what is left stays marked and is taken up again
             self._stall(error)
             return
@@ -305,7 +300,7 @@ class TurnLane:
         self._retry_s = RETRY_S
         if row is not None and runtime.residency.yields(self):
             await self._drop()
-        if row is not None or (self._marked and not self._marks_sent):
+        if row is not None or (marks.marked and not marks.busy):
             self._look()
 
     def _stall(self, error: Exception) -> None:
@@ -319,207 +314,177 @@ class TurnLane:
         self._retry = None
         self._look()
 
-    async def _next(self) -> Row | None:
-        """Returns the next row that starts a turn, or None; moves the reading position behind it."""
-        await self._skip()
-        if not self._page:
-            return None
-        row = self._page.popleft()
-        self._read = row.seq
-        return row
-
     async def _latest(self, row: Row) -> Row:
         """Returns the last message that waits; the others end before they start."""
-        superseded = []
-        while (later := await self._next()) is not None:
-            superseded.append(row.seq)
-            row = later
-        if superseded:
-            conversation = self._conversation
-            await conversation.commit(Batch(puts={HANDLED: b"%d" % superseded[-1]}))
-            for seq in superseded:
-                if self._counted_from is not None and seq >= self._counted_from:
-                    self._waiting -= 1
-                conversation.hub.tell_turn(TurnTold(conversation.name, seq, "stopped"))
-        return row
-
-    async def recover(self) -> None:
-        """Makes good what an earlier process left: the partial of a draft becomes a row, and what waits is taken up."""
-        conversation = self._conversation
-        if not self._answers or not conversation.head:
-            return
-        keys = await conversation.keys(KEYS)
-        self._read = int(keys.get(HANDLED, b"0"))
-        self._skipped = set(_seqs.decode(keys.get(SKIPPED, b"[]")))
-        if CHECKPOINT in keys:
-            left = _checkpoint.decode(keys[CHECKPOINT])
-            _, row = new_row(left.message, by="agent", turn=left.turn, finish="interrupted")
-            await conversation.partition.commit(Batch(rows=(row,), deletes=(CHECKPOINT,)))
-        await self._skip()
-        if self._page:
-            first = self._page[0].seq
-            begun = _attempt.decode(keys[ATTEMPT]) if ATTEMPT in keys else None
-            self._begun = begun if begun is not None and begun.seq == first else Attempt(first, 1)
-            self.redeliver()
-
-    async def _skip(self) -> int:
-        """Moves the reading position over rows that start no turn, up to one that does or to the head; returns it."""
-        conversation = self._conversation
-        read = self._read
-        if read is None:
-            keys = await conversation.keys(HANDLED)
-            read = self._read = int(keys.get(HANDLED, b"0"))
-        while True:
-            while self._page and (not is_trigger(self._page[0]) or self._page[0].seq in self._skipped):
-                read = self._read = self._page.popleft().seq
-            if self._page or read >= conversation.head:
-                return read
-            if not self._answers:  # of a class that once did: nothing of it is left to do
-                read = self._read = conversation.head
-                return read
-            rows = conversation.hub.recall(read) or await conversation.read(
-                after=read, limit=PAGE_ROWS, max_bytes=PAGE_BYTES
-            )
-            if not rows:
-                raise StorageError(f"{conversation.name!r} has no row {read + 1} below its head")
-            self._page.extend(rows)
+        marks = self.marks
+        rows = [row]
+        try:
+            while (later := await marks.next()) is not None:
+                rows.append(later)
+            *superseded, last = rows
+            if superseded:
+                await self._conversation.commit(Batch(puts={HANDLED: b"%d" % superseded[-1].seq}))
+        except BaseException:
+            marks.put_back(rows)
+            raise
+        for one in superseded:
+            self._count_off(one.seq)
+            self._tell(one.seq, "stopped")
+        return last
 
     async def _run_turn(self, row: Row) -> None:
-        conversation = self._conversation
-        if self._counted_from is not None and row.seq >= self._counted_from:
-            self._waiting -= 1
-        self._turn = row.seq
-        self._cut = self._settled = False
-        conversation.hub.tell_turn(TurnTold(conversation.name, row.seq, "running"))
-        ended: TurnState = "error"  # what cannot be made durable is not told as done
+        handler = self._new_handler(f"turn {row.seq}")
+        self._turn, self._answer = row.seq, None
         try:
-            attempt = await self._count_attempt(row.seq)
-            deliver = self._deliver(row, attempt) if attempt <= ATTEMPTS_MAX else self._give_up(row, attempt)
-            state = await self._handle(deliver)
-            if not self._cut and not self._settled:
-                await self._settle()
-            if attempt > ATTEMPTS_MAX:
-                ended = "error"
-            elif state == "done" and self.turn is not None and self.turn.waiting:
-                ended = "waiting"
-            else:
-                ended = state
+            attempt = await self.marks.count_attempt(row.seq)
+        except BaseException:  # it did not begin
+            self.marks.put_back([row])
+            handler.close()
+            self._turn = self._handler = None
+            if handler.cause == "stop":
+                self.cancel(row.seq)
+            raise
+        self._count_off(row.seq)
+        self._tell(row.seq, "running")
+        if self.agent.on_busy == "preempt" and self._waiting:  # another one came just before it began
+            handler.stop("stop")
+        self.watched(bool(self._conversation.hub.subscriptions))
+        state: TurnState = "error"  # what cannot be made durable is not told as done
+        try:
+            state = await self._play(row, attempt, handler)
         finally:
-            self._turn = self.turn = None
-            if not self._cut:
-                conversation.hub.tell_turn(TurnTold(conversation.name, row.seq, ended))
+            handler.close()
+            cut = self._cut(handler)
+            self._turn = self.turn = self._handler = None
+            self.watched(True)
+            if not cut:
+                self._tell(row.seq, state)
 
-    async def _count_attempt(self, seq: int) -> int:
-        """Returns which attempt this is; from the second on the number is durable before the attempt starts."""
-        begun, self._begun = self._begun, None
-        if begun is None or begun.seq != seq:
-            return 1
-        number = begun.number + 1
-        await self._conversation.commit(Batch(puts={ATTEMPT: _encode(Attempt(seq, number))}))
-        return number
+    def _cut(self, handler: Handler) -> bool:
+        """Says that a turn ended with its process, so that its message is delivered again."""
+        return handler.cause == "interrupt" and self._answer is None
 
-    async def _deliver(self, row: Row, attempt: int) -> None:
+    async def _play(self, row: Row, attempt: int, handler: Handler) -> TurnState:
+        """Runs the user code of a turn, sees to its draft and its mark, and returns how it ended."""
+        given_up = attempt > self.agent.max_attempts
+        if given_up:
+            logger.error("turn %d of %r is given up: %d attempts", row.seq, self._conversation.name, attempt - 1)
+            _, said = new_row(assistant_message(GIVEN_UP), by="agent", turn=row.seq, finish="error")
+            self._unsaved += (said,)
+            await self._settle(Batch())
+            self._answer = "error"
+        ended = await handler.run(self._deliver(row, attempt, given_up))
+        if self._draft is not None:  # left open, or its end has been waited for no longer
+            self._draft.end(self.finish(ended))
+        if self._ending:
+            await asyncio.wait(self._ending)
+        if self._answer is None and not self._cut(handler):
+            await self._settle(Batch())
+        if given_up:
+            return "error"
+        if ended == "stopped":
+            return "done" if self._answer == "done" else "error" if handler.cause == "timeout" else "stopped"
+        return "waiting" if ended == "done" and self.turn is not None and self.turn.waiting else ended
+
+    async def _deliver(self, row: Row, attempt: int, given_up: bool) -> None:
         stored = row.stored(self._conversation.name)
         agent = await self._activated()
-        self.turn = Turn(stored, attempt, await self._earlier(row.seq) if attempt > 1 else ())
-        await agent.on_message(stored)
+        earlier = await self._earlier(row.seq) if attempt > 1 else ()
+        seconds = self.agent.turn_timeout_s
+        timer = None
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(seconds, self._overdue)
+        self.turn = Turn(stored, attempt, earlier, None if timer is None else timer.when())
+        try:
+            await (agent.on_turn_failed(stored) if given_up else agent.on_message(stored))
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     async def _earlier(self, turn: int) -> list[Any]:
         """Returns the rows that earlier attempts of a turn appended."""
         conversation = self._conversation
         found = []
         after = turn
-        while rows := await conversation.read(after=after, limit=PAGE_ROWS):
+        while rows := await conversation.read(after=after, limit=EARLIER_PAGE_ROWS):
             found += [row.stored(conversation.name) for row in rows if row.turn == turn]
             after = rows[-1].seq
         return found
 
-    async def _give_up(self, row: Row, attempt: int) -> None:
-        """Ends a turn whose every attempt took the process down: a row says so, and the agent is told."""
-        logger.error("turn %d of %r is given up after %d attempts", row.seq, self._conversation.name, attempt - 1)
-        _, said = new_row(assistant_message(GIVEN_UP), by="agent", turn=row.seq, finish="error")
-        await self._settle(Batch(rows=(said,)))
-        self._settled = True
-        stored = row.stored(self._conversation.name)
-        await (await self._activated()).on_turn_failed(stored)
-
-    async def _settle(self, batch: Batch | None = None) -> Committed:
-        """Commits a batch and, with it, how far messages are handled; and that nothing is left, where that is so."""
-        conversation = self._conversation
-        batch = batch or Batch()
-        read = await self._skip()
-        puts: dict[str, bytes] = {**batch.puts, HANDLED: b"%d" % read}
-        if passed := {seq for seq in self._skipped if seq <= read}:
-            self._skipped -= passed
-            puts[SKIPPED] = _encode(sorted(self._skipped))
-        # A mark on its way is set in front of this batch, which must not take it away.
-        unknown = self._marks_unknown
-        done = not self._page and not self._marks_sent and not unknown
-        batch = msgspec.structs.replace(batch, puts=puts)
-        try:
-            future = conversation.submit(msgspec.structs.replace(batch, work=False if done else None))
-        except StorageBusy:
-            # It waits for a place, and what others append meanwhile comes in front of it.
-            return await conversation.commit(batch)
-        self._marked = not done
-        try:
-            committed = await future
-        except BaseException:
-            self._marked = True
-            raise
-        self._marks_unknown -= unknown
+    async def _settle(self, batch: Batch, told: Callable[[Committed], object] | None = None) -> Committed:
+        """Commits a batch with the mark of what is handled, and the rows that storage refused before."""
+        unsaved = self._unsaved
+        rows = (*unsaved, *batch.rows)
+        committed = await self.marks.settle(msgspec.structs.replace(batch, rows=rows), told)
+        self._unsaved = self._unsaved[len(unsaved) :]
         return committed
 
     # -- drafts
 
     def begin_draft(self, draft: Draft) -> None:
-        """Takes note of a draft; one at a time, in a turn."""
-        if self._turn is None:
-            raise RuntimeError("a draft belongs to a turn: open it in on_message")
+        """Takes note of a draft; one at a time, in its turn."""
+        if self._turn is None or draft.turn != self._turn:
+            raise RuntimeError("a draft belongs to its turn: open it while on_message runs")
         if self._draft is not None:
             raise RuntimeError("a draft is open in this turn: end it before the next one")
         self._draft = draft
         self._conversation.hub.open_draft(draft)
 
-    async def commit_draft(self, batch: Batch, *, final: bool) -> Committed:
-        """Commits the row of a draft; a final one with the mark that the turn's message is handled."""
-        if not final:
-            return await self._conversation.commit(batch)
-        committed = await self._settle(batch)
-        self._settled = True
-        return committed
+    def finish(self, ended: Ended) -> str:
+        """Returns the finish of a draft whose turn, or whose own block, ends like this."""
+        if ended != "stopped":
+            return ended
+        return {"interrupt": "interrupted", "timeout": "error"}.get(self.cause or "stop", "stopped")
 
-    def end_draft(self, event: DraftEnded) -> None:
-        """Takes note of the end of the draft, and tells it behind its row."""
-        self._draft = None
-        self._conversation.hub.close_draft(event)
+    async def commit_draft(self, draft: Draft, row: NewRow | None) -> None:
+        """Commits what a draft became: its row, if it is the answer with the mark that its message is handled."""
 
-    @staticmethod
-    def has_open_calls(row: NewRow) -> bool:
-        """Says whether a row asks for tools, so that more of the answer is to come."""
-        return b'"tool-call"' in row.body and bool(decode_message(row.body).tool_calls)
+        def told(committed: Committed) -> None:
+            # In the very step that tells the row: nobody is told of one without the other.
+            if draft.final:
+                self._answer = draft.finish
+            self.end_draft(draft, committed.rows[-1].seq)
+
+        deletes = (CHECKPOINT,) if self.marks.checkpointed else ()
+        if row is None:
+            if deletes:
+                await self._conversation.commit(Batch(deletes=deletes))
+                self.marks.checkpointed = False
+            return
+        try:
+            if draft.final:
+                await self._settle(Batch(rows=(row,)), told)
+            else:
+                await self._conversation.commit(Batch(rows=(row,), deletes=deletes), told)
+                self.marks.checkpointed = False
+        except StorageError:
+            self._unsaved += (msgspec.structs.replace(row, finish="error"),)
+            raise
+
+    def own_end(self, task: asyncio.Task[None]) -> None:
+        """Takes the task that commits the end of a draft: the turn does not end before it."""
+        self._own(task)
+        task.add_done_callback(_retrieved)
+
+    def end_draft(self, draft: Draft, seq: int | None) -> None:
+        """Tells the end of a draft, once."""
+        if self._draft is draft:
+            self._draft = None
+            draft.seq = seq
+            lost = seq is None and draft.finish == "done" and not draft.empty
+            finish = "error" if lost else draft.finish
+            self._conversation.hub.close_draft(DraftEnded(self._conversation.name, draft.id, seq, finish))
 
     # -- user code
 
-    async def _handle(self, coroutine: Coroutine[Any, Any, None]) -> TurnState:
-        """Runs user code in a task of its own, which alone is cancelled; returns how it ended."""
-        handler = asyncio.get_running_loop().create_task(
-            coroutine, name=f"parlatory handler {self._conversation.name!r}"
-        )
+    def _new_handler(self, what: str) -> Handler:
+        runtime = self._conversation.runtime
+        handler = Handler(self._conversation.name, what, runtime.stop_grace_s, runtime.watchdog)
+        if self._interrupted:
+            handler.stop("interrupt")
         self._handler = handler
-        try:
-            await asyncio.wait({handler})
-        finally:
-            self._handler = None
-        if handler.cancelled():
-            return "stopped"
-        error = handler.exception()
-        if error is None:
-            return "done"
-        what = "a row" if isinstance(error, CorruptRow) else "the handler"
-        where = "on_stop" if self._turn is None else f"turn {self._turn}"
-        logger.error("%s of %r failed in %s", what, self._conversation.name, where, exc_info=error)
-        return "error"
+        return handler
 
     async def _activated(self) -> Agent:
         """Returns the instance; makes and starts it first if there is none."""
@@ -540,7 +505,13 @@ class TurnLane:
         instance = self._instance
         if instance is not None:
             try:
-                await self._handle(instance.on_stop())
+                await self._new_handler("on_stop").run(instance.on_stop())
             finally:
-                self._instance = None
+                self._instance = self._handler = None
                 self._conversation.runtime.residency.leave(self)
+
+
+def _retrieved(task: asyncio.Task[None]) -> None:
+    """Takes the error of a task whose handler may not be there any more to see it."""
+    if not task.cancelled():
+        task.exception()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from parlatory.actors import (
     Closed,
@@ -166,3 +167,27 @@ async def until(holds: Callable[[], bool]) -> None:
     """Returns once something holds that nobody tells; the test's timeout bounds it."""
     while not holds():  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0)
+
+
+def applied(message: dict[str, Any], ops: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """A client's draft after some ops: what PROTOCOL section 3 says of them, word for word."""
+    content = message["content"]
+    for op in ops:
+        if "add" in op and isinstance(content, str):
+            content += op["add"]
+            continue
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}] if content else []
+        parts = [dict(part) for part in content]
+        if "set" in op:
+            parts[op["set"]] = op["part"]
+        elif "part" in op:
+            parts.append(op["part"])
+        else:
+            kind, text = ("text", op["add"]) if "add" in op else ("reasoning", op["reasoning"])
+            if parts and parts[-1]["type"] == kind:
+                parts[-1] = {**parts[-1], "text": parts[-1]["text"] + text}
+            else:
+                parts.append({"type": kind, "text": text})
+        content = parts
+    return {**message, "content": content}

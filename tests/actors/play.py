@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from parlatory.actors import Agent, Conversation, Runtime
-from parlatory.actors.turns import HANDLED
+from parlatory.actors.turn_marks import HANDLED
 from parlatory.storage import Engine
 
 from .bots import Stage, actor
