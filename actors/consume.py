@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ..storage import CodecError, ToolCall, new_row
+from ..storage import CodecError, TooLarge, ToolCall, new_row
 from .consume_anthropic import EVENTS, AnthropicReader
 from .consume_openai import ChatReader
 from .consume_ops import Begin, Call, ModelFailed, Op, Put, Reader, Say, Seal, Think, field
@@ -119,8 +119,12 @@ class _Pen:
             case Seal(fields):
                 await draft.amend(self._place, fields)
             case Put(part):
-                if _is_storable(part):
+                try:
                     await draft.attach(part)
+                except TooLarge:
+                    raise
+                except CodecError as error:
+                    logger.warning("a part of a model's answer is left out: %s", error)
             case Call():
                 call = _tool_call(op, draft.tool_call_ids)
                 self.calls.append(call)
@@ -144,15 +148,6 @@ def _tool_call(op: Call, taken: set[str]) -> ToolCall:
         part = {"type": "tool-call", "toolCallId": id, "toolName": name, "input": {}, "invalid": invalid}
         message, _ = new_row({"role": "assistant", "content": [part]})
     return message.tool_calls[0]
-
-
-def _is_storable(part: object) -> bool:
-    try:
-        new_row({"role": "assistant", "content": [part]})
-    except CodecError as error:
-        logger.warning("a part of a model's answer is left out: %s", error)
-        return False
-    return True
 
 
 @asynccontextmanager

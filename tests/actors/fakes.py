@@ -9,6 +9,9 @@ from typing import Any
 from parlatory.actors import (
     Closed,
     Conversation,
+    DeltaTold,
+    DraftEnded,
+    DraftTold,
     Event,
     Live,
     Opened,
@@ -76,6 +79,24 @@ class Recorder:
     @property
     def turns(self) -> list[tuple[int | str, str]]:
         return [(event.id, event.state) for event in self.events if isinstance(event, TurnTold)]
+
+    @property
+    def finishes(self) -> list[tuple[int | None, str]]:
+        """The ends of drafts: their rows and how they finished."""
+        return [(event.seq, event.finish) for event in self.events if isinstance(event, DraftEnded)]
+
+    @property
+    def draft(self) -> dict[str, Any] | None:
+        """The message of the last draft, as a client assembles it."""
+        message: dict[str, Any] | None = None
+        index = 0
+        for event in self.events:
+            if isinstance(event, DraftTold):
+                index, message = event.index, event.message
+            elif isinstance(event, DeltaTold):
+                assert message is not None and index == event.start
+                index, message = event.end, applied(message, event.ops)
+        return message
 
     @property
     def closed(self) -> list[str]:

@@ -13,7 +13,7 @@ from parlatory.storage import new_row
 from .fakes import applied
 
 EMPTY: dict[str, Any] = {"role": "assistant", "content": ""}
-TEXTS = st.text(alphabet="ab é\n\"\0\U0001f600\ud83d\ude00", max_size=5)
+TEXTS = st.text(alphabet='ab é\n"\0\U0001f600\ud83d\ude00', max_size=5)
 PARTS = st.sampled_from(
     [
         {"type": "text", "text": "t"},

@@ -140,6 +140,7 @@ class CheckedSink:
             self.draft, self.index, self.message = event.id, event.index, event.message
         elif self.draft != event.id:
             self.wrong.append(f"{event} of an unknown draft")
+            return
         elif isinstance(event, DeltaTold):
             if not self.live or self.index != event.start:
                 self.wrong.append(f"{event} at {self.index}, live: {self.live}")
@@ -190,7 +191,9 @@ class Schedule:
             self.drafts[draft.id] = draft
             self.hub.open_draft(draft)
         elif not draft.ending:
-            self.chance.choice((lambda: draft.write("x\ud83d"), lambda: draft.write("\ude00y"), draft.flush, self.end))()
+            self.chance.choice(
+                (lambda: draft.write("x\ud83d"), lambda: draft.write("\ude00y"), draft.flush, self.end)
+            )()
 
     def end(self) -> None:
         draft = self.draft
