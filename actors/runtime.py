@@ -215,6 +215,8 @@ class Runtime:
             raise RuntimeError("a runtime is entered once; make another one, on a new engine")
         task = asyncio.get_running_loop().create_task(self._redeliver(), name="parlatory redelivery")
         self._redelivery = task
+        if self.watchdog is not None:
+            self.watchdog.start()
         return self
 
     async def __aexit__(

@@ -88,6 +88,7 @@ class TurnLane:
         self._unsaved: tuple[NewRow, ...] = ()
         # Ends of drafts that are being committed, and queued turns that are being cancelled.
         self._ending: set[asyncio.Task[None]] = set()
+        self._cancelling: set[asyncio.Task[None]] = set()
         # No handler begins any more.
         self._interrupted = False
         # Storage did not answer the last look; the next one is by the timer, or by the next message.
@@ -106,7 +107,7 @@ class TurnLane:
     @property
     def idle(self) -> bool:
         """Says that no user code runs or waits, and no instance is there."""
-        return self._instance is None and self._mailbox.idle and self._retry is None and not self._ending
+        return self._instance is None and self._mailbox.idle and self._retry is None and not self._cancelling
 
     @property
     def busy(self) -> bool:
@@ -190,11 +191,9 @@ class TurnLane:
             self._stop("stop")
         elif isinstance(turn, int) and self._answers and read < turn <= self._conversation.head:
             name = f"parlatory cancel {self._conversation.name!r} {turn}"
-            self._own(asyncio.get_running_loop().create_task(self._cancel_queued(turn), name=name))
-
-    def _own(self, task: asyncio.Task[None]) -> None:
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+            task = asyncio.get_running_loop().create_task(self._cancel_queued(turn), name=name)
+            self._cancelling.add(task)
+            task.add_done_callback(self._cancelling.discard)
 
     def _stop(self, cause: StopCause) -> None:
         """Stops the running turn, unless its answer is being committed: nothing is left to stop then."""
@@ -464,7 +463,8 @@ class TurnLane:
 
     def own_end(self, task: asyncio.Task[None]) -> None:
         """Takes the task that commits the end of a draft: the turn does not end before it."""
-        self._own(task)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
         task.add_done_callback(_retrieved)
 
     def end_draft(self, draft: Draft, seq: int | None) -> None:

@@ -49,6 +49,10 @@ class Watchdog:
         task.add_done_callback(self._done)
         if len(self._handlers) == 1:
             self._work.set()
+        self.start()
+
+    def start(self) -> None:
+        """Starts the thread; idempotent."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="parlatory watchdog", daemon=True)
             self._thread.start()

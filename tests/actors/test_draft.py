@@ -292,7 +292,7 @@ async def test_t20_the_partial_is_stored_each_second_and_each_four_kib(engine: E
         await asyncio.sleep(0)
     assert b'"short"' in kept[CHECKPOINT]
     stage.leave.set()
-    while b"xxxx" not in (await play.record.keys(CHECKPOINT))[CHECKPOINT]:
+    while b"xxxx" not in (await play.record.keys(CHECKPOINT))[CHECKPOINT]:  # noqa: ASYNC110
         await asyncio.sleep(0)
     play.record.lane.cancel(None)
     await play.record.lane.join()

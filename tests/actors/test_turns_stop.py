@@ -131,7 +131,7 @@ async def test_a_stop_while_a_draft_that_is_not_the_answer_ends(engine: Engine) 
 
 
 async def test_a_stop_cut_twice_waits_for_the_end_of_the_draft(engine: Engine, clock: Clock) -> None:
-    """The handler is cancelled again while its partial is being committed: the turn ends behind the draft all the same."""
+    """The handler is cancelled again while its partial is being committed: the turn ends behind the draft."""
     play = await Play.begin(engine, agent=writer(Stage()))
     sink = await opened(play)
     await writing(play)
@@ -246,7 +246,7 @@ async def test_what_is_no_queued_turn_cannot_be_stopped(engine: Engine) -> None:
     await play.record.lane.join()
     for turn in (0, 1, 2, 99, "call:x"):
         play.record.lane.cancel(turn)
-    await until(lambda: not play.record.lane._ending)
+    await until(lambda: not play.record.lane._cancelling)
     assert not await play.record.keys(SKIPPED)
     await play.runtime.close()
 

@@ -25,8 +25,9 @@ class Writer(Agent):
         self.stage.calls.append(f"message {row.text}")
         try:
             async with self.reply(more=self.more) as draft:
-                if type(self).script is not None:
-                    await type(self).script(self, draft)
+                script = type(self).script
+                if script is not None:
+                    await script(self, draft)
                 else:
                     await draft.write(f"re {row.text}")
                     self.stage.begun.set()
