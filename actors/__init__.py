@@ -8,21 +8,40 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .agent import Agent
     from .conversation import Conversation
-    from .errors import Draining, MailboxFull, UnknownAgent
-    from .events import Closed, Event, Live, Opened, Presence, RowsTold, Signal, TurnTold
+    from .draft import Draft
+    from .errors import Draining, MailboxFull, TurnBusy, UnknownAgent
+    from .events import (
+        Closed,
+        DeltaTold,
+        DraftEnded,
+        DraftTold,
+        Event,
+        Live,
+        Opened,
+        Presence,
+        RowsTold,
+        Signal,
+        TurnTold,
+    )
     from .hub import Sink, Subscription
     from .position import PositionRequest
     from .ref import Ref
     from .runtime import Runtime
+    from .turn import OnBusy, Turn
 
 __all__ = [
     "Agent",
     "Closed",
     "Conversation",
+    "DeltaTold",
+    "Draft",
+    "DraftEnded",
+    "DraftTold",
     "Draining",
     "Event",
     "Live",
     "MailboxFull",
+    "OnBusy",
     "Opened",
     "PositionRequest",
     "Presence",
@@ -32,6 +51,8 @@ __all__ = [
     "Signal",
     "Sink",
     "Subscription",
+    "Turn",
+    "TurnBusy",
     "TurnTold",
     "UnknownAgent",
 ]
@@ -40,10 +61,15 @@ _HOME = {
     "Agent": ".agent",
     "Closed": ".events",
     "Conversation": ".conversation",
+    "DeltaTold": ".events",
+    "Draft": ".draft",
+    "DraftEnded": ".events",
+    "DraftTold": ".events",
     "Draining": ".errors",
     "Event": ".events",
     "Live": ".events",
     "MailboxFull": ".errors",
+    "OnBusy": ".turn",
     "Opened": ".events",
     "PositionRequest": ".position",
     "Presence": ".events",
@@ -53,6 +79,8 @@ _HOME = {
     "Signal": ".events",
     "Sink": ".hub",
     "Subscription": ".hub",
+    "Turn": ".turn",
+    "TurnBusy": ".errors",
     "TurnTold": ".events",
     "UnknownAgent": ".errors",
 }

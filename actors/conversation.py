@@ -10,10 +10,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..storage import Batch, Committed, NewRow, Partition, Row, StorageBusy, Told, instant_text
-from .errors import Draining, MailboxFull
+from .errors import Draining, MailboxFull, TurnBusy
 from .events import Opened, Signal
 from .hub import Hub, Sink, Subscription
 from .position import PositionRequest, decide_start
+from .turn_marks import is_trigger
 from .turns import TurnLane
 
 if TYPE_CHECKING:
@@ -35,13 +36,15 @@ class Conversation:
             it is asked to its successor.
     """
 
-    def __init__(self, runtime: Runtime, agent: type[Agent], partition: Partition) -> None:
+    def __init__(
+        self, runtime: Runtime, agent: type[Agent], partition: Partition, before: Conversation | None = None
+    ) -> None:
         self.runtime = runtime
         self.name = partition.name
-        self.hub = Hub(partition)
-        self.lane = TurnLane(self, agent)
         self.gone = False
         self._partition = partition
+        self.lane: TurnLane = TurnLane(self, agent, None if before is None else before.lane)
+        self.hub = Hub(partition, self.lane.watched)
         self._in_flight = 0
         self._loop = asyncio.get_running_loop()
         self.touched = self._loop.time()
@@ -118,7 +121,7 @@ class Conversation:
         try:
             future = record.submit(batch, told)
         except StorageBusy:
-            marked = record.lane.marked(batch)
+            marked = record.lane.marks.stamp(batch)
             waiting = record._partition.commit(marked, record._teller(told))
             future = record._sent(self._loop.create_task(waiting, name=f"parlatory commit {self.name!r}"), marked)
         return await future
@@ -126,7 +129,7 @@ class Conversation:
     def submit(self, batch: Batch, told: Told | None = None) -> asyncio.Future[Committed]:
         """Commits a batch, at once in order, and tells its rows; raises StorageBusy where storage has no room."""
         record = self.current
-        marked = record.lane.marked(batch)
+        marked = record.lane.marks.stamp(batch)
         return record._sent(record._partition.submit(marked, record._teller(told)), marked)
 
     def post(self, row: NewRow, told: Told | None = None) -> asyncio.Future[Committed]:
@@ -139,6 +142,7 @@ class Conversation:
         Raises:
             Draining: the runtime is stopping.
             MailboxFull: too many messages of this conversation are being committed.
+            TurnBusy: a turn runs or waits, and the agent refuses messages meanwhile.
             StorageBusy, StorageFailed, StorageClosed: storage takes no more.
         """
         if self.runtime.draining:
@@ -146,12 +150,14 @@ class Conversation:
         record = self.current
         if record._in_flight >= self.runtime.mailbox_max:
             raise MailboxFull(self.name, self.runtime.mailbox_max)
+        if record.lane.agent.on_busy == "reject" and record.lane.busy and is_trigger(row):
+            raise TurnBusy(self.name)
         return record.submit(Batch(rows=(row,)), told)
 
     def _sent(self, future: asyncio.Future[Committed], batch: Batch) -> asyncio.Future[Committed]:
         self._in_flight += 1
         if batch.work:
-            self.lane.mark_sent()
+            self.lane.marks.sent()
         future.add_done_callback(self._done_marked if batch.work else self._done)
         return future
 
@@ -161,7 +167,9 @@ class Conversation:
 
     def _done_marked(self, future: asyncio.Future[Committed]) -> None:
         self._done(future)
-        self.lane.mark_arrived(known=not future.cancelled())
+        known = not future.cancelled()
+        written = known and future.exception() is None and not future.result().duplicate
+        self.lane.mark_arrived(known, written)
 
     def _teller(self, told: Told | None) -> Told:
         if told is None:
@@ -238,6 +246,11 @@ class TurnStorage:
     def head(self) -> int:
         """Is the seq of the last committed row."""
         return self._conversation.head
+
+    @property
+    def lane(self) -> TurnLane:
+        """Is the lane in which the user code runs."""
+        return self._conversation.lane
 
     async def commit(self, batch: Batch, told: Told | None = None) -> Committed:
         """Commits a batch whose rows belong to the running turn, if one runs."""

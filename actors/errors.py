@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..storage import ParlatoryError
 
-__all__ = ["Draining", "MailboxFull", "UnknownAgent"]
+__all__ = ["Draining", "MailboxFull", "TurnBusy", "UnknownAgent"]
 
 
 class UnknownAgent(ParlatoryError, LookupError):
@@ -28,6 +28,17 @@ class MailboxFull(ParlatoryError):
         super().__init__(f"{limit} items wait for {name!r}")
         self.name = name
         self.limit = limit
+
+
+class TurnBusy(ParlatoryError):
+    """Says that a turn of a conversation runs or waits, and its agent takes no message meanwhile. Try again later."""
+
+    code = "busy"
+    temporary = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a turn of {name!r} runs, and its agent takes one message at a time")
+        self.name = name
 
 
 class Draining(ParlatoryError):

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from ..storage import Row
 
-__all__ = ["Closed", "Event", "Live", "Opened", "Presence", "RowsTold", "Signal", "TurnState", "TurnTold"]
+__all__ = [
+    "Closed",
+    "DeltaTold",
+    "DraftEnded",
+    "DraftTold",
+    "Event",
+    "Live",
+    "Opened",
+    "Presence",
+    "RowsTold",
+    "Signal",
+    "TurnState",
+    "TurnTold",
+]
 
 TurnState = Literal["idle", "queued", "running", "waiting", "done", "stopped", "error"]
 
@@ -83,6 +96,44 @@ class TurnTold(Event):
         self.id = id
         self.state = state
         self.queued = queued
+
+
+class DraftTold(Event):
+    """Sets a draft: what it holds after its first `index` writes, as JSON terms of a message."""
+
+    __slots__ = ("id", "index", "message", "turn")
+
+    def __init__(self, conversation: str, id: str, turn: int | str, index: int, message: dict[str, Any]) -> None:
+        super().__init__(conversation)
+        self.id = id
+        self.turn = turn
+        self.index = index
+        self.message = message
+
+
+class DeltaTold(Event):
+    """Is what was written to a draft between two indexes."""
+
+    __slots__ = ("end", "id", "ops", "start")
+
+    def __init__(self, conversation: str, id: str, start: int, end: int, ops: Sequence[dict[str, Any]]) -> None:
+        super().__init__(conversation)
+        self.id = id
+        self.start = start
+        self.end = end
+        self.ops = ops
+
+
+class DraftEnded(Event):
+    """Says that a draft is over; with `seq`, that row holds what it became."""
+
+    __slots__ = ("finish", "id", "seq")
+
+    def __init__(self, conversation: str, id: str, seq: int | None, finish: str) -> None:
+        super().__init__(conversation)
+        self.id = id
+        self.seq = seq
+        self.finish = finish
 
 
 class Signal(Event):

@@ -17,16 +17,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
 from ..storage import CorruptRow, Row
-from .events import Closed, Event, Live, Presence, RowsTold, Signal, TurnTold
+from .events import Closed, DeltaTold, DraftEnded, DraftTold, Event, Live, Presence, RowsTold, Signal, TurnTold
 
-__all__ = ["Hub", "HubLog", "Sink", "Subscription", "runs", "sound"]
+__all__ = ["Hub", "HubDraft", "HubLog", "Sink", "Subscription", "runs", "sound"]
 
 FAN_OUT_MAX = 256
+DRAFT_FAN_OUT_MAX = 1024  # who lags behind a draft costs a whole snapshot of it
 RUN_ROWS_MAX = 200
 RUN_BYTES_MAX = 1 << 20
 PUMP_BYTES_MAX = 64 << 10
@@ -79,6 +80,20 @@ class HubLog(Protocol):
         """Returns rows."""
 
 
+class HubDraft(Protocol):
+    """Is what the hub needs of the message that a turn is writing."""
+
+    @property
+    def id(self) -> str:
+        """Names the draft."""
+
+    def flush(self) -> None:
+        """Tells what was written since the last flush."""
+
+    def snapshot(self) -> DraftTold:
+        """Returns the draft as it was told so far."""
+
+
 class Subscription:
     """Is one sink's place in a conversation.
 
@@ -87,7 +102,19 @@ class Subscription:
         live: whether commits write to it; otherwise the pump does.
     """
 
-    __slots__ = ("_hub", "_pending", "_queued", "_turn_seen", "live", "position", "principal", "sink")
+    __slots__ = (
+        "_draft",
+        "_draft_end",
+        "_draft_index",
+        "_hub",
+        "_pending",
+        "_queued",
+        "_turn_seen",
+        "live",
+        "position",
+        "principal",
+        "sink",
+    )
 
     def __init__(self, hub: Hub, sink: Sink, principal: str, position: int) -> None:
         self.sink = sink
@@ -97,6 +124,10 @@ class Subscription:
         self._hub = hub
         self._queued = False
         self._turn_seen = hub._turns_told
+        # The draft that the sink knows, up to which write, and its end if it came while the subscription lagged.
+        self._draft: str | None = None
+        self._draft_index = 0
+        self._draft_end: DraftEnded | None = None
         # What is ephemeral and could not be told: the latest per kind and author.
         self._pending: dict[tuple[str, str], Event] = {}
 
@@ -115,6 +146,31 @@ class Subscription:
         """Ends the subscription from the server's side, and says why."""
         self._hub.end(self, code)
 
+    def _has(self, number: int, event: Event) -> bool:
+        """Says that the sink knows this already, or need not."""
+        if isinstance(event, TurnTold):
+            return self._turn_seen >= number
+        if isinstance(event, DraftTold):
+            return self._draft == event.id
+        if isinstance(event, DeltaTold):  # of a draft that it does not know: that one is over
+            return self._draft != event.id or self._draft_index >= event.end
+        assert isinstance(event, DraftEnded)
+        return self._draft != event.id
+
+    def _follows(self, number: int, event: Event) -> bool:
+        """Moves what the sink knows by an event; says whether it follows on that."""
+        if isinstance(event, TurnTold):
+            self._turn_seen = number
+        elif isinstance(event, DraftTold):
+            self._draft, self._draft_index = event.id, event.index
+        elif isinstance(event, DeltaTold):
+            if (self._draft, self._draft_index) != (event.id, event.start):
+                return False
+            self._draft_index = event.end
+        else:
+            self._draft = None
+        return True
+
     def tell(self, event: Event, key: tuple[str, str]) -> None:
         """Tells something ephemeral, now or, coalesced by `key`, when the sink is writable; the oldest is dropped."""
         pending = self._pending
@@ -132,18 +188,25 @@ def _weight(event: Event) -> int:
 
 
 class Hub:
-    """Tells one conversation's subscribers what was committed, and what is ephemeral."""
+    """Tells one conversation's subscribers what was committed, and what is ephemeral.
 
-    def __init__(self, log: HubLog) -> None:
+    Args:
+        log: the conversation.
+        watched: is told that somebody subscribes, and that nobody does any more.
+    """
+
+    def __init__(self, log: HubLog, watched: Callable[[bool], object] | None = None) -> None:
         self._log = log
+        self._watched = watched
         self._subscriptions: dict[Subscription, None] = {}
         self._live: dict[Subscription, None] = {}
         self._ready: deque[Subscription] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._pumped: RowsTold | None = None
-        # What was committed and told of turns in this step of the loop; at its end the rows go first.
+        # What was committed, and told of turns and drafts, in this step of the loop; at its end the rows go first.
         self._fresh: list[Row] = []
-        self._fresh_turns: list[tuple[int, TurnTold]] = []
+        self._fresh_events: list[tuple[int, TurnTold | DraftTold | DeltaTold | DraftEnded]] = []
+        self._draft: HubDraft | None = None
         self._tail: deque[Row] = deque()
         self._tail_bytes = 0
         # States of turns are numbered. Who was lagging learns the last `queued` and the last other one.
@@ -168,6 +231,8 @@ class Hub:
         """Adds a subscription behind a position, which is at most the head; rows, then `Live`, follow."""
         subscription = Subscription(self, sink, principal, position)
         self._subscriptions[subscription] = None
+        if len(self._subscriptions) == 1 and self._watched is not None:
+            self._watched(True)
         self._enqueue(subscription)
         self._schedule_presence()
         return subscription
@@ -179,6 +244,8 @@ class Hub:
             self._live.pop(subscription, None)
             subscription.live = False
             subscription._pending.clear()
+            if not self._subscriptions and self._watched is not None:
+                self._watched(False)
             self._schedule_presence()
 
     # -- telling rows, and the turns they belong to
@@ -199,15 +266,42 @@ class Hub:
         self._last_turns[event.state == "queued"] = self._turns_told, event
         if self._live:
             self._schedule_telling()
-            self._fresh_turns.append((self._turns_told, event))
+            self._fresh_events.append((self._turns_told, event))
+
+    def open_draft(self, draft: HubDraft) -> None:
+        """Tells that a turn has begun to write."""
+        assert self._draft is None
+        self._draft = draft
+        self._tell_draft(draft.snapshot())
+
+    def tell_delta(self, event: DeltaTold) -> None:
+        """Tells what was written; who lags gets the whole draft when it is live again."""
+        self._tell_draft(event)
+
+    def close_draft(self, event: DraftEnded) -> None:
+        """Tells that the draft is over, behind the row that it became."""
+        self._draft = None
+        self._keep_end(event)
+        self._tell_draft(event)
+
+    def _tell_draft(self, event: DraftTold | DeltaTold | DraftEnded) -> None:
+        if self._subscriptions:
+            self._schedule_telling()
+            self._fresh_events.append((0, event))
+
+    def _keep_end(self, event: DraftEnded) -> None:
+        """Keeps the end of a draft for those who know it and lag: they are told behind the row that it became."""
+        for subscription in self._subscriptions:
+            if not subscription.live and subscription._draft == event.id:
+                subscription._draft, subscription._draft_end = None, event
 
     def _schedule_telling(self) -> None:
-        if not self._fresh and not self._fresh_turns:
+        if not self._fresh and not self._fresh_events:
             asyncio.get_running_loop().call_soon(self._tell_fresh)
 
     def _tell_fresh(self) -> None:
         rows, self._fresh = self._fresh, []
-        turns, self._fresh_turns = self._fresh_turns, []
+        events, self._fresh_events = self._fresh_events, []
         for run in runs(rows):
             event = RowsTold(self._log.name, self._log.epoch, run)
             before, last = run[0].seq - 1, run[-1].seq
@@ -221,17 +315,30 @@ class Hub:
                 elif subscription.position < last:
                     late.append(subscription)
             self._lag(late)
-        for number, turn in turns:
-            unseen = [subscription for subscription in self._live if subscription._turn_seen < number]
-            late = []
-            for index, subscription in enumerate(unseen):
-                # What is not told now is not told later, out of order: the sink lags, and learns the last state.
-                if index < FAN_OUT_MAX and subscription.sink.writable:
-                    subscription._turn_seen = number
-                    self._hand(subscription, turn)
-                else:
-                    late.append(subscription)
-            self._lag(late)
+        for number, ephemeral in events:
+            self._tell_ephemeral(number, ephemeral)
+
+    def _tell_ephemeral(self, number: int, event: TurnTold | DraftTold | DeltaTold | DraftEnded) -> None:
+        """Tells a state or a draft to the live subscriptions that lack it.
+
+        What is not told now is not told later, out of order: the sink lags, and learns how things stand then.
+        """
+        if isinstance(event, DraftEnded):
+            self._keep_end(event)  # for those that have begun to lag since
+        fan_out = FAN_OUT_MAX if isinstance(event, TurnTold) else DRAFT_FAN_OUT_MAX
+        told = 0
+        late: list[Subscription] = []
+        for subscription in tuple(self._live):
+            if subscription._has(number, event):
+                continue
+            if told < fan_out and subscription.sink.writable and subscription._follows(number, event):
+                told += 1
+                self._hand(subscription, event)
+            else:
+                late.append(subscription)
+                if isinstance(event, DraftEnded):
+                    subscription._draft, subscription._draft_end = None, event
+        self._lag(late)
 
     def _lag(self, subscriptions: Sequence[Subscription]) -> None:
         for subscription in subscriptions:
@@ -345,6 +452,15 @@ class Hub:
         """Makes a subscription live: it is at the head, and nothing can be committed before this step ends."""
         subscription.live = True
         self._live[subscription] = None
+        if subscription._draft_end is not None:
+            self._hand(subscription, subscription._draft_end)
+            subscription._draft_end = None
+        if self._draft is not None:
+            self._draft.flush()  # to the others, so that this one has as much as they
+            snapshot = self._draft.snapshot()
+            if (subscription._draft, subscription._draft_index) != (snapshot.id, snapshot.index):
+                subscription._draft, subscription._draft_index = snapshot.id, snapshot.index
+                self._hand(subscription, snapshot)
         self._hand(subscription, Live(self._log.name, subscription.position))
         for number, event in sorted(self._last_turns.values()):
             if subscription._turn_seen < number:

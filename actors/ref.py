@@ -48,6 +48,17 @@ class Ref:
         record = await self._runtime.conversation(self.name)
         return (await record.post(row)).seq
 
+    async def cancel(self, turn: int | None = None) -> None:
+        """Stops the running turn, or the one named, running or queued, as a client's cancel does.
+
+        What it has written is kept. Nothing where there is no such turn, or its answer is being committed. It has ended
+        when its end is told, not when this returns.
+
+        Raises:
+            StorageError: the conversation cannot be loaded.
+        """
+        (await self._runtime.conversation(self.name)).lane.cancel(turn)
+
     async def log(self) -> MessageLog:
         """Returns the log of the conversation. What is appended through it is told, and a user's message is answered.
 

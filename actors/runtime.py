@@ -9,13 +9,16 @@ from collections.abc import Collection, Iterable
 from types import TracebackType
 from typing import Self
 
-from ..storage import Engine, Partition, StorageClosed, StorageError, StorageFailed, check_name, split_name
+import anyio
+
+from ..storage import Engine, StorageClosed, StorageError, StorageFailed, check_name, split_name
 from .agent import Agent, wire_name_of
 from .conversation import Conversation
 from .errors import Draining, UnknownAgent
 from .ref import Ref
 from .residency import Residency
 from .turns import TurnLane
+from .watchdog import Watchdog
 
 __all__ = ["Runtime"]
 
@@ -42,6 +45,8 @@ class Runtime:
         redeliveries_max: how many conversations with unfinished work are taken up at a time when the runtime starts;
             one that takes long (30 s) makes room for the next.
         stop_grace_s: how long a cancelled handler has for its `finally`.
+        threads_max: how many functions run in threads at once (`Agent.run_sync`); more wait.
+        watchdog_s: for how long user code may block the event loop before the log names it; None: nobody watches.
     """
 
     def __init__(
@@ -54,6 +59,8 @@ class Runtime:
         mailbox_max: int = 1_000,
         redeliveries_max: int = 16,
         stop_grace_s: float = 5,
+        threads_max: int = 40,
+        watchdog_s: float | None = 1.0,
     ) -> None:
         self.engine = engine
         self.agents: dict[str, type[Agent]] = {}
@@ -64,19 +71,39 @@ class Runtime:
                 raise ValueError(f"two agents are named {agent.wire_name!r}; give one of them another name = '...'")
         if not self.agents:
             raise ValueError("a runtime needs a list of at least one agent class")
-        if idle_timeout_s <= 0 or mailbox_max < 1 or redeliveries_max < 1:
-            raise ValueError("idle_timeout_s, mailbox_max and redeliveries_max are positive")
+        if min(idle_timeout_s, mailbox_max, redeliveries_max, threads_max) <= 0 or (
+            watchdog_s is not None and watchdog_s <= 0
+        ):
+            raise ValueError("idle_timeout_s, mailbox_max, redeliveries_max, threads_max and watchdog_s are positive")
         self.idle_timeout_s = idle_timeout_s
         self.mailbox_max = mailbox_max
         self.stop_grace_s = stop_grace_s
         self.residency = Residency(max_resident)
         self.draining = False
+        self.threads_max = threads_max
         self._redeliveries_max = redeliveries_max
+        self._watchdog_s = watchdog_s
+        self._watchdog: Watchdog | None = None
+        self._threads: anyio.CapacityLimiter | None = None
         self._records: dict[str, Conversation] = {}
         self._loading: dict[str, asyncio.Task[Conversation]] = {}
         self._redelivery: asyncio.Task[None] | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def watchdog(self) -> Watchdog | None:
+        """Is who watches that user code does not block the loop."""
+        if self._watchdog is None and self._watchdog_s is not None:
+            self._watchdog = Watchdog(self._watchdog_s)
+        return self._watchdog
+
+    @property
+    def threads(self) -> anyio.CapacityLimiter:
+        """Limits the threads of user code."""
+        if self._threads is None:
+            self._threads = anyio.CapacityLimiter(self.threads_max)
+        return self._threads
 
     # -- conversations
 
@@ -129,21 +156,30 @@ class Runtime:
 
     async def _load(self, name: str, agent: type[Agent]) -> Conversation:
         try:
-            return self._record(agent, await self.engine.partition(name))
+            partition = await self.engine.partition(name)
+            if name not in self._records:
+                # What a crash left is made good before anybody sees the conversation.
+                record = Conversation(self, agent, partition)
+                await record.lane.recover()
+                self._publish(record)
+            return self._records[name]
         finally:
             del self._loading[name]
 
     def successor(self, record: Conversation) -> Conversation:
         """Returns the record in use in place of one that was let go; there is never a second one in use."""
-        return self._record(record.lane.agent, record.partition)
+        if record.name not in self._records:
+            self._publish(Conversation(self, record.lane.agent, record.partition, record))
+        return self._records[record.name]
 
-    def _record(self, agent: type[Agent], partition: Partition) -> Conversation:
-        record = self._records.get(partition.name)
-        if record is None:
-            record = self._records[partition.name] = Conversation(self, agent, partition)
+    def _publish(self, record: Conversation) -> None:
+        """Makes a record the one in use, unless there is one: who let go of the one before may have been faster."""
+        if record.name not in self._records:
+            self._records[record.name] = record
             if self._sweeper is None and self._closing is None:
                 self._schedule_sweep()
-        return record
+        else:
+            record.close()
 
     # -- idleness
 
@@ -179,6 +215,8 @@ class Runtime:
             raise RuntimeError("a runtime is entered once; make another one, on a new engine")
         task = asyncio.get_running_loop().create_task(self._redeliver(), name="parlatory redelivery")
         self._redelivery = task
+        if self.watchdog is not None:
+            self.watchdog.start()
         return self
 
     async def __aexit__(
@@ -235,7 +273,7 @@ class Runtime:
     async def _ended(self, lanes: Collection[TurnLane], timeout_s: float) -> None:
         """Returns once lanes are quiet; interrupts those that are not in time."""
         await _join(lanes, timeout_s)
-        await asyncio.gather(*(lane.interrupt(self.stop_grace_s) for lane in lanes if not lane.quiet))
+        await asyncio.gather(*(lane.interrupt() for lane in lanes if not lane.quiet))
 
     async def close(self) -> None:
         """Ends running turns, stops the agents, commits what is queued, and closes the engine.
@@ -262,6 +300,8 @@ class Runtime:
             for record in self._records.values():
                 record.close()
             self._records.clear()
+            if self._watchdog is not None:
+                await self._watchdog.stop()
             await self.engine.close()
 
     def check_accepting(self) -> None:

@@ -1,44 +1,55 @@
 """The turn lane: runs the user's code of one conversation, one item at a time (P5), and forgets no message (P7).
 
-The queue of messages is the log. The lane keeps one number, `turn.handled`: every message up to it has had its turn. It
-reads the next one behind it, runs `on_message`, and commits the new number. A mark that commits with a client's row
-says that the conversation has unfinished work, so that a starting runtime finds it without a scan.
+The queue of messages is the log; `turn_marks.py` says how far it has been worked off. The lane reads the next message,
+runs `on_message`, and commits that it is handled. A turn ends in one of these ways:
+
+- its handler returns: `done` (or `waiting`). Where a finished draft was its answer, the row of that draft and the mark
+  that the message is handled were one batch; what the handler does behind it is no part of the answer.
+- its handler raises, or is over its time: `error`. A stop: `stopped`. What was written is kept, and the message is
+  handled.
+- the process ends: nothing is told, and the message is delivered again by the next process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..storage import Batch, CorruptRow, NewRow, Row, StorageBusy, StorageClosed, StorageError, StorageFailed
+from ..storage import (
+    Batch,
+    Committed,
+    NewRow,
+    Row,
+    StorageClosed,
+    StorageError,
+    StorageFailed,
+    assistant_message,
+    new_row,
+)
 from .agent import Agent
-from .events import TurnState, TurnTold
+from .draft import Draft
+from .events import DraftEnded, TurnState, TurnTold
+from .handler import Ended, Handler, StopCause
 from .mailbox import Mailbox
+from .turn import Turn
+from .turn_marks import CHECKPOINT, HANDLED, TurnMarks, is_trigger
 
 if TYPE_CHECKING:
     from .conversation import Conversation
 
-__all__ = ["TurnLane", "is_trigger"]
+__all__ = ["TurnLane"]
 
-HANDLED = "turn.handled"
+GIVEN_UP = "This could not be answered."
 ITEMS_MAX = 64
-PAGE_ROWS = 64
-PAGE_BYTES = 64 << 10
+EARLIER_PAGE_ROWS = 200
 RETRY_S = 1.0
 RETRY_MAX_S = 30.0
-USER_BODY = b'{"role":"user"'  # the codec writes the role first, and this is asked of every row
 
 logger = logging.getLogger("parlatory.actors")
-
-
-def is_trigger(row: Row | NewRow) -> bool:
-    """Says whether a row starts a turn: a message of a user that no turn appended."""
-    return row.turn is None and row.body.startswith(USER_BODY)
 
 
 class TurnLane:
@@ -46,19 +57,20 @@ class TurnLane:
 
     Attributes:
         agent: the class.
+        marks: how far the log has been worked off.
+        turn: the running turn, once its agent sees it.
     """
 
-    def __init__(self, conversation: Conversation, agent: type[Agent]) -> None:
+    def __init__(self, conversation: Conversation, agent: type[Agent], before: TurnLane | None = None) -> None:
         self.agent = agent
+        self.turn: Turn | None = None
         self._conversation = conversation
         self._answers = agent.on_message is not Agent.on_message
+        self.marks: TurnMarks = TurnMarks(conversation, self._answers, None if before is None else before.marks)
         self._instance: Agent | None = None
         self._mailbox: Mailbox[Callable[[], Awaitable[None]]] = Mailbox(
             lambda item: item(), limit=ITEMS_MAX, name=conversation.name
         )
-        # How far the log is read: every message up to it has had its turn, or has it now. None: storage was not asked.
-        self._read: int | None = None
-        self._page: deque[Row] = deque()
         # Messages that wait, of those committed since the lane is there, and the first of these. What was left by an
         # earlier process is not counted: `behind` says that there may be some.
         self._waiting = 0
@@ -66,19 +78,24 @@ class TurnLane:
         self._behind = False
         # A look at the log is queued: one at most, so that what clients send costs the mailbox nothing.
         self._posted = False
-        # Storage may hold a mark of unfinished work; and how many batches that set it are on their way.
-        # Nobody knows the outcome of those whose appender was cancelled, until a later batch has one.
-        self._marked = False
-        self._marks_sent = 0
-        self._marks_unknown = 0
+        # The running turn, the user code that runs, and the draft that it has open.
         self._turn: int | None = None
-        self._handler: asyncio.Task[None] | None = None
-        # The running handler was cut off, so that its message is not handled.
-        self._cut = False
+        self._handler: Handler | None = None
+        self._draft: Draft | None = None
+        # The finish of the draft that was the answer of the running turn: its message is marked as handled already.
+        self._answer: str | None = None
+        # What a draft became whose row storage refused; it goes with the next batch of the lane.
+        self._unsaved: tuple[NewRow, ...] = ()
+        # Ends of drafts that are being committed, and queued turns that are being cancelled.
+        self._ending: set[asyncio.Task[None]] = set()
+        self._cancelling: set[asyncio.Task[None]] = set()
+        # No handler begins any more.
+        self._interrupted = False
         # Storage did not answer the last look; the next one is by the timer, or by the next message.
         self._stalled = False
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = RETRY_S
+        self._deserted: asyncio.TimerHandle | None = None
 
     # -- what others ask
 
@@ -90,7 +107,27 @@ class TurnLane:
     @property
     def idle(self) -> bool:
         """Says that no user code runs or waits, and no instance is there."""
-        return self._instance is None and self._mailbox.idle and self._retry is None
+        return self._instance is None and self._mailbox.idle and self._retry is None and not self._cancelling
+
+    @property
+    def busy(self) -> bool:
+        """Says that a turn runs or waits."""
+        return self._turn is not None or self._waiting > 0 or self._behind
+
+    @property
+    def conversation(self) -> Conversation:
+        """Is the record that the lane belongs to."""
+        return self._conversation
+
+    @property
+    def cause(self) -> StopCause | None:
+        """Is why the running handler was stopped."""
+        return None if self._handler is None else self._handler.cause
+
+    @property
+    def interrupted(self) -> bool:
+        """Says that the running handler was cut off, to be delivered again."""
+        return self.cause == "interrupt"
 
     @property
     def state(self) -> tuple[TurnState, int | None]:
@@ -108,21 +145,11 @@ class TurnLane:
 
     # -- what is committed
 
-    def marked(self, batch: Batch) -> Batch:
-        """Returns a batch with the mark of unfinished work, if a row of it will start a turn."""
-        if self._answers and any(is_trigger(row) for row in batch.rows):
-            return msgspec.structs.replace(batch, work=True)
-        return batch
-
-    def mark_sent(self) -> None:
-        """Takes note of a batch with the mark: until it has arrived the mark is not taken away."""
-        self._marks_sent += 1
-
-    def mark_arrived(self, known: bool = True) -> None:
+    def mark_arrived(self, known: bool = True, written: bool = False) -> None:
         """Takes note of the outcome of a batch with the mark; looks again if a mark was kept only for its sake."""
-        self._marks_sent -= 1
-        self._marks_unknown += not known
-        if self._marked and not self._marks_sent and self._mailbox.idle and not self._stalled:
+        marks = self.marks
+        marks.arrived(known, written)
+        if marks.marked and not marks.busy and self._mailbox.idle and not self._stalled:
             self._look()
 
     def committed(self, rows: Sequence[Row]) -> None:
@@ -131,60 +158,117 @@ class TurnLane:
             return
         for row in rows:
             if is_trigger(row):
-                self._marked = True
+                self.marks.marked = True
                 self._waiting += 1
                 if self._counted_from is None:
                     self._counted_from = row.seq
                 if self._turn is not None or self._waiting > 1 or self._behind:
-                    self._conversation.hub.tell_turn(
-                        TurnTold(self._conversation.name, row.seq, "queued", self._waiting)
-                    )
+                    self._tell(row.seq, "queued", self._waiting)
                 self._look()
+                if self.agent.on_busy == "preempt":
+                    self._stop("stop")
+
+    async def recover(self) -> None:
+        """Makes good what an earlier process left: the partial of a draft becomes a row, and what waits is taken up."""
+        if await self.marks.recover():
+            self._take_up()
 
     def redeliver(self) -> None:
-        """Goes to work on what an earlier process left unfinished."""
-        self._marked = self._behind = True
+        """Goes to work on what an earlier process left unfinished, as its mark in storage says."""
+        self.marks.found()
+        self._take_up()
+
+    def _take_up(self) -> None:
+        self.marks.marked = self._behind = True
         self._look()
 
-    # -- the end
+    # -- stopping
+
+    def cancel(self, turn: int | str | None) -> None:
+        """Stops the running turn, if it is the one named or none is named, or a queued one that is named."""
+        read = self.marks.read or 0
+        if self._turn is not None and turn in (None, self._turn):
+            self._stop("stop")
+        elif isinstance(turn, int) and self._answers and read < turn <= self._conversation.head:
+            name = f"parlatory cancel {self._conversation.name!r} {turn}"
+            task = asyncio.get_running_loop().create_task(self._cancel_queued(turn), name=name)
+            self._cancelling.add(task)
+            task.add_done_callback(self._cancelling.discard)
+
+    def _stop(self, cause: StopCause) -> None:
+        """Stops the running turn, unless its answer is being committed: nothing is left to stop then."""
+        answering = self._draft is not None and self._draft.final
+        if self._turn is not None and self._handler is not None and not answering:
+            self._handler.stop(cause)
+
+    def _overdue(self) -> None:
+        logger.error("turn %s of %r is over its %s s", self._turn, self._conversation.name, self.agent.turn_timeout_s)
+        self._stop("timeout")
+
+    async def _cancel_queued(self, turn: int) -> None:
+        """Makes it durable that a message gets no turn, then tells its end."""
+        try:
+            skipped = await self.marks.skip_turn(turn)
+        except StorageError as error:
+            logger.error("turn %d of %r cannot be cancelled", turn, self._conversation.name, exc_info=error)
+            return
+        if skipped:
+            self._count_off(turn)
+            self._tell(turn, "stopped")
+        elif self._turn == turn:  # it began meanwhile
+            self._stop("stop")
+
+    def watched(self, anybody: bool) -> None:
+        """Takes note that somebody subscribes, or nobody any more, which may end a turn (`cancel_when_empty_s`)."""
+        if self._deserted is not None:
+            self._deserted.cancel()
+            self._deserted = None
+        after = self.agent.cancel_when_empty_s
+        if not anybody and after is not None and self._turn is not None:
+            self._deserted = asyncio.get_running_loop().call_later(after, self._stop, "stop")
 
     def dismiss(self) -> None:
         """Lets the instance go, after what waits."""
         if self._instance is not None:
             self._mailbox.post_nowait(self._drop)
 
-    def cancel(self, turn: int | str | None) -> None:
-        """Stops the running turn, if it is the one named or none is named; otherwise it does nothing."""
-        if self._turn is not None and turn in (None, self._turn) and self._handler is not None:
-            self._handler.cancel()
-
     async def join(self) -> None:
         """Returns once no user code runs or waits."""
         await self._mailbox.join()
 
-    async def interrupt(self, grace_s: float) -> None:
-        """Ends the running handler as a crash would, its message unhandled: one cancel, `grace_s`, another, a word."""
+    async def interrupt(self) -> None:
+        """Ends the running handler as a crash would, its message unhandled; one that is stuck is not waited for."""
         self._mailbox.clear()
         self._posted = False
-        for _ in range(2):
-            handler = self._handler
-            if handler is None or handler.done():
-                break
-            self._cut = True
-            handler.cancel()
-            await asyncio.wait({handler}, timeout=grace_s)
-        if self._handler is not None and not self._handler.done():
-            logger.error("the handler of %r is stuck: it swallows its cancellation", self._conversation.name)
-            return
-        await self._mailbox.join()
+        self._interrupted = True
+        try:
+            if self._draft is not None and self._draft.final:
+                # The answer is being committed: the turn is not cut any more.
+                await asyncio.wait({self._draft.end(self._draft.finish)})
+            if self._handler is not None:
+                self._handler.stop("interrupt")
+                if not await self._handler.over():
+                    return
+            await self._mailbox.join()
+        finally:
+            self._interrupted = False
 
     def close(self) -> None:
         """Looks at the log no more."""
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
+        for timer in (self._retry, self._deserted):
+            if timer is not None:
+                timer.cancel()
+        self._retry = self._deserted = None
 
     # -- messages
+
+    def _tell(self, turn: int, state: TurnState, queued: int | None = None) -> None:
+        conversation = self._conversation
+        conversation.hub.tell_turn(TurnTold(conversation.name, turn, state, queued))
+
+    def _count_off(self, seq: int) -> None:
+        if self._counted_from is not None and seq >= self._counted_from:
+            self._waiting -= 1
 
     def _look(self) -> None:
         if not self._posted and not self._conversation.runtime.draining:
@@ -195,16 +279,19 @@ class TurnLane:
         """Runs the turn of the next message; where none is left, takes the mark of unfinished work away."""
         self._posted = False
         runtime = self._conversation.runtime
+        marks = self.marks
         try:
-            row = None if runtime.draining else await self._next()
+            row = None if runtime.draining else await marks.next()
             if runtime.draining:
                 return
+            if row is not None and self.agent.on_busy in ("latest", "preempt"):
+                row = await self._latest(row)
             if row is not None:
                 await self._run_turn(row)
             else:
                 self._behind = False
-                if self._marked:
-                    await self._settle()
+                if marks.marked or self._unsaved:
+                    await self._settle(Batch())
         except Exception as error:  # storage does not answer: what is left stays marked and is taken up again
             self._stall(error)
             return
@@ -212,7 +299,7 @@ class TurnLane:
         self._retry_s = RETRY_S
         if row is not None and runtime.residency.yields(self):
             await self._drop()
-        if row is not None or (self._marked and not self._marks_sent):
+        if row is not None or (marks.marked and not marks.busy):
             self._look()
 
     def _stall(self, error: Exception) -> None:
@@ -226,102 +313,178 @@ class TurnLane:
         self._retry = None
         self._look()
 
-    async def _next(self) -> Row | None:
-        """Returns the next row that starts a turn, or None; moves the reading position behind it."""
-        await self._skip()
-        if not self._page:
-            return None
-        row = self._page.popleft()
-        self._read = row.seq
-        return row
-
-    async def _skip(self) -> int:
-        """Moves the reading position over rows that start no turn, up to one that does or to the head; returns it."""
-        conversation = self._conversation
-        read = self._read
-        if read is None:
-            keys = await conversation.keys(HANDLED)
-            read = self._read = int(keys.get(HANDLED, b"0"))
-        while True:
-            while self._page and not is_trigger(self._page[0]):
-                read = self._read = self._page.popleft().seq
-            if self._page or read >= conversation.head:
-                return read
-            if not self._answers:  # of a class that once did: nothing of it is left to do
-                read = self._read = conversation.head
-                return read
-            rows = conversation.hub.recall(read) or await conversation.read(
-                after=read, limit=PAGE_ROWS, max_bytes=PAGE_BYTES
-            )
-            if not rows:
-                raise StorageError(f"{conversation.name!r} has no row {read + 1} below its head")
-            self._page.extend(rows)
+    async def _latest(self, row: Row) -> Row:
+        """Returns the last message that waits; the others end before they start."""
+        marks = self.marks
+        rows = [row]
+        try:
+            while (later := await marks.next()) is not None:
+                rows.append(later)
+            *superseded, last = rows
+            if superseded:
+                await self._conversation.commit(Batch(puts={HANDLED: b"%d" % superseded[-1].seq}))
+        except BaseException:
+            marks.put_back(rows)
+            raise
+        for one in superseded:
+            self._count_off(one.seq)
+            self._tell(one.seq, "stopped")
+        return last
 
     async def _run_turn(self, row: Row) -> None:
-        conversation = self._conversation
-        if self._counted_from is not None and row.seq >= self._counted_from:
-            self._waiting -= 1
-        self._turn = row.seq
-        self._cut = False
-        conversation.hub.tell_turn(TurnTold(conversation.name, row.seq, "running"))
-        ended: TurnState = "error"  # what cannot be made durable is not told as done
+        handler = self._new_handler(f"turn {row.seq}")
+        self._turn, self._answer = row.seq, None
         try:
-            state = await self._handle(self._deliver(row))
-            if not self._cut:
-                await self._settle()
-            ended = state
+            attempt = await self.marks.count_attempt(row.seq)
+        except BaseException:  # it did not begin
+            self.marks.put_back([row])
+            handler.close()
+            self._turn = self._handler = None
+            if handler.cause == "stop":
+                self.cancel(row.seq)
+            raise
+        self._count_off(row.seq)
+        self._tell(row.seq, "running")
+        if self.agent.on_busy == "preempt" and self._waiting:  # another one came just before it began
+            handler.stop("stop")
+        self.watched(bool(self._conversation.hub.subscriptions))
+        state: TurnState = "error"  # what cannot be made durable is not told as done
+        try:
+            state = await self._play(row, attempt, handler)
         finally:
-            self._turn = None
-            if not self._cut:
-                conversation.hub.tell_turn(TurnTold(conversation.name, row.seq, ended))
+            handler.close()
+            cut = self._cut(handler)
+            self._turn = self.turn = self._handler = None
+            self.watched(True)
+            if not cut:
+                self._tell(row.seq, state)
 
-    async def _deliver(self, row: Row) -> None:
+    def _cut(self, handler: Handler) -> bool:
+        """Says that a turn ended with its process, so that its message is delivered again."""
+        return handler.cause == "interrupt" and self._answer is None
+
+    async def _play(self, row: Row, attempt: int, handler: Handler) -> TurnState:
+        """Runs the user code of a turn, sees to its draft and its mark, and returns how it ended."""
+        given_up = attempt > self.agent.max_attempts
+        if given_up:
+            logger.error("turn %d of %r is given up: %d attempts", row.seq, self._conversation.name, attempt - 1)
+            _, said = new_row(assistant_message(GIVEN_UP), by="agent", turn=row.seq, finish="error")
+            self._unsaved += (said,)
+            await self._settle(Batch())
+            self._answer = "error"
+        ended = await handler.run(self._deliver(row, attempt, given_up))
+        if self._draft is not None:  # left open, or its end has been waited for no longer
+            self._draft.end(self.finish(ended))
+        if self._ending:
+            await asyncio.wait(self._ending)
+        if self._answer is None and not self._cut(handler):
+            await self._settle(Batch())
+        if given_up:
+            return "error"
+        if ended == "stopped":
+            return "done" if self._answer == "done" else "error" if handler.cause == "timeout" else "stopped"
+        return "waiting" if ended == "done" and self.turn is not None and self.turn.waiting else ended
+
+    async def _deliver(self, row: Row, attempt: int, given_up: bool) -> None:
         stored = row.stored(self._conversation.name)
         agent = await self._activated()
-        await agent.on_message(stored)
+        earlier = await self._earlier(row.seq) if attempt > 1 else ()
+        seconds = self.agent.turn_timeout_s
+        timer = None
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(seconds, self._overdue)
+        self.turn = Turn(stored, attempt, earlier, None if timer is None else timer.when())
+        try:
+            await (agent.on_turn_failed(stored) if given_up else agent.on_message(stored))
+        finally:
+            if timer is not None:
+                timer.cancel()
 
-    async def _settle(self) -> None:
-        """Commits how far messages are handled; and that nothing is left, where that is so."""
+    async def _earlier(self, turn: int) -> list[Any]:
+        """Returns the rows that earlier attempts of a turn appended."""
         conversation = self._conversation
-        puts = {HANDLED: b"%d" % await self._skip()}
-        # A mark on its way is set in front of this batch, which must not take it away.
-        unknown = self._marks_unknown
-        done = not self._page and not self._marks_sent and not unknown
-        try:
-            future = conversation.submit(Batch(puts=puts, work=False if done else None))
-        except StorageBusy:
-            # It waits for a place, and what others append meanwhile comes in front of it.
-            await conversation.commit(Batch(puts=puts))
+        found = []
+        after = turn
+        while rows := await conversation.read(after=after, limit=EARLIER_PAGE_ROWS):
+            found += [row.stored(conversation.name) for row in rows if row.turn == turn]
+            after = rows[-1].seq
+        return found
+
+    async def _settle(self, batch: Batch, told: Callable[[Committed], object] | None = None) -> Committed:
+        """Commits a batch with the mark of what is handled, and the rows that storage refused before."""
+        unsaved = self._unsaved
+        rows = (*unsaved, *batch.rows)
+        committed = await self.marks.settle(msgspec.structs.replace(batch, rows=rows), told)
+        self._unsaved = self._unsaved[len(unsaved) :]
+        return committed
+
+    # -- drafts
+
+    def begin_draft(self, draft: Draft) -> None:
+        """Takes note of a draft; one at a time, in its turn."""
+        if self._turn is None or draft.turn != self._turn:
+            raise RuntimeError("a draft belongs to its turn: open it while on_message runs")
+        if self._draft is not None:
+            raise RuntimeError("a draft is open in this turn: end it before the next one")
+        self._draft = draft
+        self._conversation.hub.open_draft(draft)
+
+    def finish(self, ended: Ended) -> str:
+        """Returns the finish of a draft whose turn, or whose own block, ends like this."""
+        if ended != "stopped":
+            return ended
+        return {"interrupt": "interrupted", "timeout": "error"}.get(self.cause or "stop", "stopped")
+
+    async def commit_draft(self, draft: Draft, row: NewRow | None) -> None:
+        """Commits what a draft became: its row, if it is the answer with the mark that its message is handled."""
+
+        def told(committed: Committed) -> None:
+            # In the very step that tells the row: nobody is told of one without the other.
+            if draft.final:
+                self._answer = draft.finish
+            self.end_draft(draft, committed.rows[-1].seq)
+
+        deletes = (CHECKPOINT,) if self.marks.checkpointed else ()
+        if row is None:
+            if deletes:
+                await self._conversation.commit(Batch(deletes=deletes))
+                self.marks.checkpointed = False
             return
-        self._marked = not done
         try:
-            await future
-        except BaseException:
-            self._marked = True
+            if draft.final:
+                await self._settle(Batch(rows=(row,)), told)
+            else:
+                await self._conversation.commit(Batch(rows=(row,), deletes=deletes), told)
+                self.marks.checkpointed = False
+        except StorageError:
+            self._unsaved += (msgspec.structs.replace(row, finish="error"),)
             raise
-        self._marks_unknown -= unknown
+
+    def own_end(self, task: asyncio.Task[None]) -> None:
+        """Takes the task that commits the end of a draft: the turn does not end before it."""
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        task.add_done_callback(_retrieved)
+
+    def end_draft(self, draft: Draft, seq: int | None) -> None:
+        """Tells the end of a draft, once."""
+        if self._draft is draft:
+            self._draft = None
+            draft.seq = seq
+            lost = seq is None and draft.finish == "done" and not draft.empty
+            finish = "error" if lost else draft.finish
+            self._conversation.hub.close_draft(DraftEnded(self._conversation.name, draft.id, seq, finish))
 
     # -- user code
 
-    async def _handle(self, coroutine: Coroutine[Any, Any, None]) -> TurnState:
-        """Runs user code in a task of its own, which alone is cancelled; returns how it ended."""
-        handler = asyncio.get_running_loop().create_task(
-            coroutine, name=f"parlatory handler {self._conversation.name!r}"
-        )
+    def _new_handler(self, what: str) -> Handler:
+        runtime = self._conversation.runtime
+        handler = Handler(self._conversation.name, what, runtime.stop_grace_s, runtime.watchdog)
+        if self._interrupted:
+            handler.stop("interrupt")
         self._handler = handler
-        try:
-            await asyncio.wait({handler})
-        finally:
-            self._handler = None
-        if handler.cancelled():
-            return "stopped"
-        error = handler.exception()
-        if error is None:
-            return "done"
-        what = "a row" if isinstance(error, CorruptRow) else "the handler"
-        where = "on_stop" if self._turn is None else f"turn {self._turn}"
-        logger.error("%s of %r failed in %s", what, self._conversation.name, where, exc_info=error)
-        return "error"
+        return handler
 
     async def _activated(self) -> Agent:
         """Returns the instance; makes and starts it first if there is none."""
@@ -342,7 +505,13 @@ class TurnLane:
         instance = self._instance
         if instance is not None:
             try:
-                await self._handle(instance.on_stop())
+                await self._new_handler("on_stop").run(instance.on_stop())
             finally:
-                self._instance = None
+                self._instance = self._handler = None
                 self._conversation.runtime.residency.leave(self)
+
+
+def _retrieved(task: asyncio.Task[None]) -> None:
+    """Takes the error of a task whose handler may not be there any more to see it."""
+    if not task.cancelled():
+        task.exception()

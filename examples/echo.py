@@ -39,8 +39,10 @@ class Echo(Agent):
             await self.say(f"slept {words[0]}")
         elif command == "/stream" and len(words) == 2:
             count, pause_ms = map(int, words)
-            await asyncio.sleep(count * pause_ms / 1000)
-            await self.say("".join(f"w{index} " for index in range(count)))
+            async with self.reply() as draft:
+                for index in range(count):
+                    await draft.write(f"w{index} ")
+                    await asyncio.sleep(pause_ms / 1000)
         else:
             await self.say(f"echo: {row.text}")
 

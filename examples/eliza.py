@@ -8,6 +8,7 @@ She keeps nothing of her own: what she says follows from the log, so she says th
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 
@@ -47,6 +48,7 @@ REMEMBERED = "Earlier you said: “{}”. Does this have to do with it?"
 REPEATED = ("You said that before. What keeps you coming back to it?", "You keep saying that. Try other words?")
 WORTH_REMEMBERING = re.compile(r"\bmy \w+", re.IGNORECASE)
 HISTORY = 60
+PAUSE_S = 0.03  # between two words: she thinks while she speaks
 
 
 def reflect(text: str) -> str:
@@ -89,4 +91,8 @@ class Eliza(Agent):
         page = await self.messages.read(before=row.seq, limit=HISTORY)
         earlier = [one.text for one in page if one.role == "user" and one.by == row.by]
         reply = answer(row.text, earlier)
-        await self.say(reply if earlier else f"I am Eliza, and I have time. {reply}")
+        words = (reply if earlier else f"I am Eliza, and I have time. {reply}").split(" ")
+        async with self.reply() as draft:
+            for index, word in enumerate(words):
+                await draft.write(f" {word}" if index else word)
+                await asyncio.sleep(PAUSE_S)

@@ -8,31 +8,82 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .access import AccessRequest, ConversationName, Grant, Principal
     from .app import Server, serve
-    from .client import Chat, Client, connect
+    from .client import Chat, ChatEvent, Client, Events, connect
+    from .client_drafts import Draft
+    from .client_effects import History
+    from .client_errors import (
+        CancelTimeout,
+        ClientClosed,
+        ClientError,
+        ClientMisuse,
+        ConnectionRefused,
+        ConversationRefused,
+        Refused,
+        SendRefused,
+        SendTimeout,
+    )
+    from .client_frames import Presence, Signal, TurnState
+    from .client_subscription import Position, Status
     from .limits import Limits
 
 __all__ = [
     "AccessRequest",
+    "CancelTimeout",
     "Chat",
+    "ChatEvent",
     "Client",
+    "ClientClosed",
+    "ClientError",
+    "ClientMisuse",
+    "ConnectionRefused",
     "ConversationName",
+    "ConversationRefused",
+    "Draft",
+    "Events",
     "Grant",
+    "History",
     "Limits",
+    "Position",
+    "Presence",
     "Principal",
+    "Refused",
+    "SendRefused",
+    "SendTimeout",
     "Server",
+    "Signal",
+    "Status",
+    "TurnState",
     "connect",
     "serve",
 ]
 
 _HOME = {
     "AccessRequest": ".access",
+    "CancelTimeout": ".client_errors",
     "Chat": ".client",
+    "ChatEvent": ".client",
     "Client": ".client",
+    "ClientClosed": ".client_errors",
+    "ClientError": ".client_errors",
+    "ClientMisuse": ".client_errors",
+    "ConnectionRefused": ".client_errors",
     "ConversationName": ".access",
+    "ConversationRefused": ".client_errors",
+    "Draft": ".client_drafts",
+    "Events": ".client",
     "Grant": ".access",
+    "History": ".client_effects",
     "Limits": ".limits",
+    "Position": ".client_subscription",
+    "Presence": ".client_frames",
     "Principal": ".access",
+    "Refused": ".client_errors",
+    "SendRefused": ".client_errors",
+    "SendTimeout": ".client_errors",
     "Server": ".app",
+    "Signal": ".client_frames",
+    "Status": ".client_subscription",
+    "TurnState": ".client_frames",
     "connect": ".client",
     "serve": ".app",
 }

@@ -12,6 +12,7 @@ from typing import TextIO
 
 from ..storage import CorruptRow, ParlatoryError, StoredMessage
 from .client import Chat
+from .client_drafts import LOST, Draft
 from .client_errors import ClientMisuse, ConnectionRefused, ConversationRefused
 from .client_frames import TurnState
 from .client_subscription import Status
@@ -22,6 +23,8 @@ __all__ = ["chat"]
 HISTORY_ROWS = 20
 LINE_BYTES_MAX = 4 << 20
 PROMPT = "> "
+CTRL_C_S = 2.0
+"""A second Ctrl-C within this time leaves, although the turn that the first one stops is not over yet."""
 LEAVE_S = 5.0
 """How long leaving a terminal chat waits for what is not acknowledged yet."""
 
@@ -37,8 +40,9 @@ async def chat(
 ) -> int:
     """Talks in a conversation until the input ends, or Ctrl-C.
 
-    On a terminal it shows the last rows and others' rows as they come. Otherwise it sends each line of the input in
-    order and prints every row from now on as one line `by: text`. At the end of the input it waits until everything
+    On a terminal it shows the last rows, others' rows as they come, and an answer while it is written; Ctrl-C stops the
+    agent's turn, and leaves where none runs or when pressed twice. Otherwise it sends each line of the input in order
+    and prints every row from now on as one line `by: text`. At the end of the input it waits until everything
     is acknowledged and answered: an answer is a row of the agent's turn for it, or the end of that turn, or that
     nothing happens for `quiet_s` while the agent is idle.
 
@@ -65,7 +69,7 @@ async def chat(
         talk = _Pipe(target, quiet_s)
     try:
         async with (
-            interrupts() as stopped,
+            interrupts(talk.ctrl_c) as stopped,
             open_chat(
                 url, conversation, token, tail=talk.tail, tell=talk.tell, on_status=talk.on_status, on_turn=talk.on_turn
             ) as opened,
@@ -145,6 +149,10 @@ class _Talk:
         self.exit_code = 2
         self.tell(text)
 
+    def ctrl_c(self, stopped: asyncio.Event) -> None:
+        """Leaves."""
+        stopped.set()
+
     def on_status(self, status: Status) -> None:
         """Hears of a new status."""
 
@@ -162,7 +170,11 @@ class _Talk:
                     await self.show(row)
                 return
             except CorruptRow as error:
-                self.tell(str(error))
+                await self.pass_over(error)
+
+    async def pass_over(self, error: CorruptRow) -> None:
+        """Says that a row cannot be read."""
+        self.tell(str(error))
 
     async def write(self, lines: AsyncIterator[str]) -> None:
         """Sends lines until they end."""
@@ -194,11 +206,17 @@ class _Pipe(_Talk):
 
     async def show(self, row: StoredMessage) -> None:
         self._rows.append(row)
-        if len(self._rows) < ROWS_MAX and self.chat.ready:
-            return
+        if len(self._rows) >= ROWS_MAX or not self.chat.ready:
+            await self._print(row.seq)
+
+    async def pass_over(self, error: CorruptRow) -> None:
+        await super().pass_over(error)
+        await self._print(error.seq)
+
+    async def _print(self, seq: int) -> None:
         await write(self.output, "".join(f"{line_of(row)}\n" for row in self._rows))
         # Only what is printed counts, because the talk may be over with it.
-        self._printed = row.seq
+        self._printed = seq
         self._answered.update(row.turn for row in self._rows if row.by == "agent")
         self._rows.clear()
         self._changed.set()
@@ -231,7 +249,10 @@ class _Pipe(_Talk):
             return
         last = max(self._sent)
         while True:
-            shown = self.chat.status == "live" and self._printed >= last
+            # The end of a turn may be told before its last row is printed.
+            taken = self.chat.position.seq if self.chat.position else 0
+            printed = self._printed >= max(last, taken) and not self.chat.ready
+            shown = self.chat.status == "live" and printed
             if shown and not self._busy & self._sent and self._sent <= self._answered:
                 return
             self._changed.clear()
@@ -245,7 +266,11 @@ class _Pipe(_Talk):
 
 
 class _Terminal(_Talk):
-    """Is a talk on a terminal. The terminal itself edits and echoes the line, so own rows are not shown again."""
+    """Is a talk on a terminal. The terminal itself edits and echoes the line, so own rows are not shown again.
+
+    A draft is printed as far as it is written, on a line that stays open. What else comes ends that line, and the rest
+    of the draft begins another one.
+    """
 
     tail = HISTORY_ROWS
 
@@ -254,9 +279,16 @@ class _Terminal(_Talk):
         self._colour = "NO_COLOR" not in os.environ
         self._mine: set[str] = set()
         self._outbox: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        # The draft that is printed in part, how much of its text, and whether it has the line.
+        self._draft: Draft | None = None
+        self._printed = 0
+        self._on_line = False
+        # When Ctrl-C was pressed last, and that a turn is to be stopped.
+        self._pressed = -CTRL_C_S
+        self._stop = asyncio.Event()
 
     def tell(self, text: str) -> None:
-        self.output.write("\r\x1b[K")
+        self._leave_line()
         self.output.flush()
         tell(text)
         self._prompt()
@@ -265,16 +297,96 @@ class _Terminal(_Talk):
         if row.client_id in self._mine:
             self._mine.discard(row.client_id)
             return
-        name = printable(self._name(row.by))
-        if self._colour:
-            name = f"\x1b[1m{name}\x1b[0m"
-        self.output.write(f"\r\x1b[K{name}: {printable(said(row), lines=True)}\n{PROMPT}")
-        self.output.flush()
+        draft = self._draft
+        text = said(row)
+        if draft is not None and row.turn == draft.turn and text.startswith(draft.text[: self._printed]):
+            self._add(text)
+            self._end_draft("")
+        else:
+            self._leave_line()
+            self.output.write(f"{self._bold(row.by)}{printable(text, lines=True)}\n")
+            self._prompt()
         await asyncio.sleep(0)  # rows at hand come without waiting, and would keep the person out
+
+    async def read(self) -> None:
+        events = self.chat.events()
+        while True:
+            try:
+                async for event in events:
+                    if isinstance(event, StoredMessage):
+                        await self.show(event)
+                    elif isinstance(event, Draft):
+                        self._show_draft(event)
+                return
+            except CorruptRow as error:
+                await self.pass_over(error)
+
+    def _show_draft(self, draft: Draft) -> None:
+        known = self._draft
+        if known is not None and (known.id != draft.id or not draft.text.startswith(known.text[: self._printed])):
+            self._end_draft("[...]")
+            known = None
+        if draft.finish is not None:
+            # With a row it is printed as that already.
+            if known is not None:
+                self._end_draft(f"[{'connection lost' if draft.finish == LOST else draft.finish}]")
+        elif draft.text:
+            if known is None:
+                self._printed = 0
+            self._draft = draft
+            self._add(draft.text)
+
+    def _add(self, text: str) -> None:
+        """Prints what is new in the text of the draft."""
+        new = text[self._printed :]
+        self._printed = len(text)
+        if not new:
+            return
+        if not self._on_line:
+            self.output.write(f"\r\x1b[K{self._bold('agent')}")
+            self._on_line = True
+        self.output.write(printable(new, lines=True))
+        self.output.flush()
+
+    def _end_draft(self, note: str) -> None:
+        self._draft = None
+        if note and self._on_line:
+            self.output.write(f" {note}")
+        self._leave_line()
+        self._prompt()
+
+    def _leave_line(self) -> None:
+        """Begins an empty line: the next one behind a draft, the same one in place of the prompt."""
+        self.output.write("\n" if self._on_line else "\r\x1b[K")
+        self._on_line = False
+
+    def _bold(self, by: str) -> str:
+        name = printable(self._name(by))
+        return f"\x1b[1m{name}\x1b[0m: " if self._colour else f"{name}: "
+
+    def ctrl_c(self, stopped: asyncio.Event) -> None:
+        chat: Chat | None = getattr(self, "chat", None)  # it may be pressed before there is one
+        now = asyncio.get_running_loop().time()
+        if chat is None or chat.turn.state not in ("running", "queued") or now - self._pressed < CTRL_C_S:
+            stopped.set()
+        else:
+            self._pressed = now
+            self._stop.set()
+
+    async def _stop_turns(self) -> None:
+        while True:
+            await self._stop.wait()
+            self._stop.clear()
+            self.tell("stopping the turn; Ctrl-C again leaves")
+            try:
+                await self.chat.cancel()
+            except ParlatoryError as error:
+                self.tell(str(error))
 
     async def write(self, lines: AsyncIterator[str]) -> None:
         self._prompt()
         sending = asyncio.ensure_future(self._send_all())
+        stopping = asyncio.ensure_future(self._stop_turns())
         try:
             async for line in lines:
                 if line.strip():
@@ -290,7 +402,8 @@ class _Terminal(_Talk):
                 self.failed("what was typed last is not acknowledged and may be lost")
         finally:
             sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            stopping.cancel()
+            await asyncio.gather(sending, stopping, return_exceptions=True)
 
     async def _send_all(self) -> None:
         while True:
@@ -306,5 +419,6 @@ class _Terminal(_Talk):
         return name or by
 
     def _prompt(self) -> None:
-        self.output.write(PROMPT)
+        if not self._on_line:
+            self.output.write(PROMPT)
         self.output.flush()

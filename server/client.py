@@ -5,6 +5,12 @@
         async for row in chat:
             print(row.by, row.text)
 
+Instead of the rows alone, `chat.events()` brings what the agent is writing as well:
+
+        async for event in chat.events():
+            if isinstance(event, Draft):
+                show(event.id, event.text)
+
 The connection is kept by a task of the client. When it is lost the client comes back by itself, goes on behind the
 last row that the application has taken, and sends again what was not answered. `connect` and `open` do not wait for
 it: a send made offline waits, and so does the iteration.
@@ -21,7 +27,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from inspect import isawaitable
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 from websockets.exceptions import InvalidURI
 from websockets.uri import parse_uri
@@ -39,14 +45,20 @@ from ..storage import (
     check_name,
     user_message,
 )
+from .client_drafts import Draft
+from .client_effects import History
 from .client_errors import ClientClosed, ClientMisuse
+from .client_events import Ephemeral
 from .client_frames import Presence, Signal, TurnState
 from .client_link import Link, Listener, Token
-from .client_session import CONVERSATIONS_MAX, ClientSession, History
+from .client_session import CONVERSATIONS_MAX, ClientSession
 from .client_subscription import Met, Position, Status, Subscription
 from .frames import encode
 
-__all__ = ["Chat", "Client", "connect"]
+__all__ = ["Chat", "ChatEvent", "Client", "Events", "connect"]
+
+ChatEvent: TypeAlias = StoredMessage | Draft | TurnState | Signal
+"""What `Chat.events` brings."""
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _INSTALLATION = re.compile(r"[A-Za-z0-9_-]{22,64}")
@@ -274,8 +286,13 @@ class Chat:
 
     @property
     def turn(self) -> TurnState:
-        """Is what the agent does, as far as the server told."""
-        return self._subscription.turn
+        """Is what the agent does, as far as the server told: the turn that runs, or waits, or was told last."""
+        return self._subscription.turns.now
+
+    @property
+    def draft(self) -> Draft | None:
+        """Is what the agent is writing now, as far as the server told; None if it writes nothing."""
+        return self._subscription.draft
 
     @property
     def principal(self) -> str | None:
@@ -349,6 +366,30 @@ class Chat:
         request = self._link.session.signal(self.conversation, name, body)
         return False if request is None else bool(await self._link.request(request))
 
+    async def cancel(self, turn: int | str | None = None, *, timeout_s: float | None = None) -> None:
+        """Stops a turn of the agent, whoever caused it; nothing if it does not run or is over.
+
+        What it wrote stays, as a row with finish `stopped`. This returns once the server has heard it; the end of the
+        turn is told as any other. Offline it waits for the connection. One that is cancelled, or that times out, is not
+        sent any more.
+
+        Args:
+            turn: its id. Without it the turn that runs, or the first one queued, as `chat.turn` says now: one that
+                begins later is not hit. Where none is known the server stops what runs.
+            timeout_s: how long to wait; for ever if it is None.
+
+        Raises:
+            Refused: the server refused it.
+            CancelTimeout: there was no answer in time.
+            ClientClosed: the chat was closed here.
+            ConversationRefused: the server has ended the chat.
+            ConnectionRefused: the server does not talk to this client.
+        """
+        self._check_open()
+        if turn is None:
+            turn = self._subscription.turns.stoppable
+        await self._link.cancel(self.conversation, turn, timeout_s)
+
     async def wait_status(self, *wanted: Status) -> Status:
         """Waits until the status is one of these, or `closed`, and returns it; without arguments, until it changes."""
         status = self.status
@@ -361,6 +402,20 @@ class Chat:
             return await watcher[1]
         finally:
             self._listener.watchers.remove(watcher)
+
+    def events(self) -> Events:
+        """Returns an iterator over everything: rows, drafts, turns and signals, each at its place.
+
+        The rows are those that iterating over the chat brings, each exactly once between the two: whoever takes a row
+        has it, and what else came before a row that is taken there is dropped. Use one of the two. One task at a time
+        iterates, here or there.
+
+        The rest is kept from the first call on, and is ephemeral: who is slow gets the latest snapshot of an open
+        draft, the last state of a turn and the last signal of each name and author, at most 256 of them. A draft that
+        is over comes once more, with its `finish`, behind its row and with the same message.
+        """
+        self._subscription.want_events()
+        return Events(self)
 
     def __aiter__(self) -> Self:
         return self
@@ -376,21 +431,9 @@ class Chat:
             ClientMisuse: another task iterates.
         """
         while True:
-            item = self._link.take(self._subscription)
-            if isinstance(item, StoredMessage):
+            item = await self._sift(self._link.take(self._subscription))
+            if item is not None:
                 return item
-            if isinstance(item, CorruptRow):
-                raise item
-            if isinstance(item, Met):
-                outcome = None if self._on_reset is None else self._on_reset(self)
-                if isawaitable(outcome):
-                    await outcome
-            elif isinstance(self._subscription.error, ClientClosed):
-                raise StopAsyncIteration
-            elif self._subscription.error is not None:
-                raise self._subscription.error.with_traceback(None)
-            else:
-                await self._wait_for_rows()
 
     async def aclose(self) -> None:
         """Unsubscribes. Sends that wait raise `ClientClosed`. Safe to repeat; the client stays open."""
@@ -410,3 +453,43 @@ class Chat:
             await listener.reader
         finally:
             listener.reader = None
+
+    async def _next_event(self) -> ChatEvent:
+        while True:
+            item = self._link.take_event(self._subscription)
+            if isinstance(item, Ephemeral):
+                return item
+            if (row := await self._sift(item)) is not None:
+                return row
+
+    async def _sift(self, item: StoredMessage | CorruptRow | Met | None) -> StoredMessage | None:
+        """Returns a row; None after a reset, or after a wait for there to be something."""
+        if isinstance(item, StoredMessage):
+            return item
+        if isinstance(item, CorruptRow):
+            raise item
+        if isinstance(item, Met):
+            outcome = None if self._on_reset is None else self._on_reset(self)
+            if isawaitable(outcome):
+                await outcome
+        elif isinstance(self._subscription.error, ClientClosed):
+            raise StopAsyncIteration
+        elif self._subscription.error is not None:
+            raise self._subscription.error.with_traceback(None)
+        else:
+            await self._wait_for_rows()
+        return None
+
+
+class Events:
+    """Is the iterator that `Chat.events` returns. It may be left and taken up again, as the chat itself."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ChatEvent:
+        """Returns the next row, draft, turn or signal; raises as the iteration over the chat does."""
+        return await self._chat._next_event()

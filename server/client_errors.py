@@ -6,6 +6,7 @@ ClientError
 │   ├── SendRefused         a message; it was not appended
 │   └── ConversationRefused the subscription: it never began, or the server ended it
 ├── SendTimeout             no answer in time; says whether the message may still be appended
+├── CancelTimeout           no answer to a stop in time; says whether it may still take effect
 ├── ClientClosed            the client or the chat was closed here
 └── ClientMisuse            a call that cannot work as it stands
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 from ..storage import ParlatoryError
 
 __all__ = [
+    "CancelTimeout",
     "ClientClosed",
     "ClientError",
     "ClientMisuse",
@@ -90,6 +92,19 @@ class SendTimeout(ClientError, TimeoutError):
         what = "it may still be appended; send it again under this id to know" if sent else "it was not sent"
         super().__init__(f"message {client_id!r} was not answered in time: {what}")
         self.client_id = client_id
+        self.sent = sent
+
+
+class CancelTimeout(ClientError, TimeoutError):
+    """Says that a stop was not answered in time; it is not repeated. If `sent` is true it may still take effect."""
+
+    code = "timeout"
+    temporary = True
+
+    def __init__(self, conversation: str, sent: bool) -> None:
+        what = "it may still take effect" if sent else "it was not sent"
+        super().__init__(f"the stop of a turn in {conversation!r} was not answered in time: {what}")
+        self.conversation = conversation
         self.sent = sent
 
 

@@ -13,7 +13,11 @@ from .frames import Ack, AuthExpiring, Beat, Bye, ErrorFrame, Frame, PageAnswer,
 
 __all__ = [
     "Closed",
+    "Delta",
+    "DraftEnd",
+    "DraftSet",
     "Live",
+    "Op",
     "Opened",
     "Presence",
     "Reset",
@@ -81,6 +85,44 @@ class Live(Frame, tag="live"):
     seq: int
 
 
+class DraftSet(Frame, tag="draft"):
+    """Tells a draft whole; `index` writes of the agent are in it."""
+
+    conversation: str
+    id: str
+    turn: int | str
+    index: int
+    message: dict[str, Any]
+
+
+class Op(msgspec.Struct):
+    """Is one change of a message: `add`, `reasoning`, `part`, or `set` with a `part`."""
+
+    add: str | None = None
+    reasoning: str | None = None
+    part: dict[str, Any] | None = None
+    set: int | None = None
+
+
+class Delta(Frame, tag="delta"):
+    """Is what the agent wrote from its write `start` on, up to `to`."""
+
+    conversation: str
+    id: str
+    start: int = msgspec.field(name="from")
+    to: int
+    ops: list[Op]
+
+
+class DraftEnd(Frame, tag="draftEnd"):
+    """Says that a draft is over, and which row it became, if it became one."""
+
+    conversation: str
+    id: str
+    finish: str
+    seq: int | None = None
+
+
 class Turn(Frame, tag="turn"):
     """Says that a turn changed its state."""
 
@@ -114,8 +156,8 @@ class Closed(Frame, tag="closed"):
 
 
 ServerFrame = (
-    Welcome | Opened | Reset | Rows | Live | Turn | Ack | PageAnswer | Signal | Presence | Closed | ErrorFrame
-    | Beat | AuthExpiring | Bye | Pong
+    Welcome | Opened | Reset | Rows | Live | DraftSet | Delta | DraftEnd | Turn | Ack | PageAnswer | Signal | Presence
+    | Closed | ErrorFrame | Beat | AuthExpiring | Bye | Pong
 )  # fmt: skip
 
 _KNOWN = {str(cls.__struct_config__.tag) for cls in ServerFrame.__args__}

@@ -15,11 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.typing import Subprotocol
 
 from ..storage import CorruptRow, StoredMessage
-from .client_errors import ClientClosed, ClientError, ClientMisuse, ConnectionRefused, SendTimeout
-from .client_frames import Presence, Signal, TurnState
-from .client_retry import FINAL, STABLE_S, Backoff, explain
-from .client_session import (
-    ClientSession,
+from .client_effects import (
     Done,
     Drop,
     Effect,
@@ -32,6 +28,11 @@ from .client_session import (
     StatusChanged,
     TurnTold,
 )
+from .client_errors import CancelTimeout, ClientClosed, ClientError, ClientMisuse, ConnectionRefused, SendTimeout
+from .client_events import Ephemeral
+from .client_frames import Presence, Signal, TurnState
+from .client_retry import FINAL, STABLE_S, Backoff, explain
+from .client_session import ClientSession
 from .client_subscription import Met, Status, Subscription
 
 __all__ = ["Link", "Listener", "Token"]
@@ -146,6 +147,13 @@ class Link:
             self.pump()
         return item
 
+    def take_event(self, subscription: Subscription) -> StoredMessage | CorruptRow | Met | Ephemeral | None:
+        """Returns what comes next in a conversation, rows and events; None if there is nothing now."""
+        item = self.session.take_event(subscription)
+        if self.session.pending:
+            self.pump()
+        return item
+
     async def send(self, conversation: str, client_id: str, body: bytes, timeout_s: float | None) -> int:
         """Sends a message and returns its seq."""
         loop = asyncio.get_running_loop()
@@ -172,7 +180,22 @@ class Link:
             return await self._expect(request)
         finally:
             self._futures.pop(request, None)
-            self.session.forget_page(request)
+            self.session.forget_request(request)
+
+    async def cancel(self, conversation: str, turn: int | str | None, timeout_s: float | None) -> None:
+        """Stops a turn; returns once the server has heard it."""
+        request = self.session.cancel(conversation, turn)
+        future = self._expect(request)
+        sent = False
+        try:
+            async with asyncio.timeout(timeout_s):
+                try:
+                    await future
+                finally:
+                    self._futures.pop(request, None)
+                    sent = self.session.forget_request(request)
+        except TimeoutError:
+            raise CancelTimeout(conversation, sent) from None
 
     def pump(self) -> None:
         """Sends and does what the session decided; to be called after every call of it."""

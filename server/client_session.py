@@ -6,24 +6,42 @@ carries out `effects()`. Time is an argument (monotonic seconds); `deadline()` s
 
 Everything that gets an answer is a *request*, an integer that `Done` or `Failed` names exactly once, unless it was
 forgotten. What is not sent, or not answered when a socket is lost, is sent again on the next one: opens, pages,
-sends, in this order. Signals are not; they are ephemeral.
+cancels, sends, in this order. Signals are not; they are ephemeral. Nor is a cancel that names no turn: it might stop
+one that began later.
 
-An `error` that names only a conversation may be about an `open` or about a signal. A `ping` behind each signal tells
-them apart: before its `pong` it is the signal's.
+An `error` that names only a conversation may be about an `open`, or about a signal or a cancel. A `ping` behind each of
+those tells them apart: before its `pong` it is theirs.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from ..storage import CorruptRow, StoredMessage, TooLarge
+from .client_effects import (
+    Done,
+    Drop,
+    Effect,
+    Ended,
+    Failed,
+    History,
+    Noted,
+    Present,
+    Ready,
+    Signalled,
+    StatusChanged,
+    TurnTold,
+)
 from .client_errors import ClientClosed, ClientError, ConnectionRefused, ConversationRefused, Refused, SendRefused
+from .client_events import Ephemeral
 from .client_frames import (
     Closed,
+    Delta,
+    DraftEnd,
+    DraftSet,
     Live,
     Opened,
     Presence,
@@ -37,12 +55,13 @@ from .client_frames import (
     decode_server_frame,
 )
 from .client_outbox import Outbox, Outgoing
-from .client_subscription import Met, Position, Status, Subscription
+from .client_subscription import Met, Position, Subscription
 from .frames import (
     RETRYABLE,
     Ack,
     Beat,
     Bye,
+    Cancel,
     ErrorFrame,
     Hello,
     Page,
@@ -55,22 +74,7 @@ from .frames import (
     encode,
 )
 
-__all__ = [
-    "CONVERSATIONS_MAX",
-    "ClientSession",
-    "Done",
-    "Drop",
-    "Effect",
-    "Ended",
-    "Failed",
-    "History",
-    "Noted",
-    "Present",
-    "Ready",
-    "Signalled",
-    "StatusChanged",
-    "TurnTold",
-]
+__all__ = ["CONVERSATIONS_MAX", "ClientSession"]
 
 INFLIGHT_MAX = 32
 CONVERSATIONS_MAX = 32
@@ -78,83 +82,6 @@ HELLO_BYTES_MAX = 4096
 BEFORE_NEWEST = 2**53 - 1
 RETRY_S = 1.0
 """How long to wait where the server says that it makes sense to repeat, and not when."""
-
-
-class History(msgspec.Struct, frozen=True):
-    """Is a page of older rows, oldest first; `more` says whether a kept row precedes them, `epoch` names their log."""
-
-    rows: tuple[StoredMessage, ...]
-    more: bool
-    epoch: str
-
-
-class Done(msgspec.Struct, frozen=True):
-    """A request succeeded: a seq for a send, a `History` for a page, whether the server took it for a signal."""
-
-    request: int
-    value: Any
-
-
-class Failed(msgspec.Struct, frozen=True):
-    """A request failed for good."""
-
-    request: int
-    error: Exception
-
-
-class Ready(msgspec.Struct, frozen=True):
-    """There is something to take."""
-
-    subscription: Subscription
-
-
-class StatusChanged(msgspec.Struct, frozen=True):
-    """The subscription stands otherwise than before."""
-
-    subscription: Subscription
-    status: Status
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """The subscription is over; `subscription.error` says why."""
-
-    subscription: Subscription
-
-
-class Signalled(msgspec.Struct, frozen=True):
-    """Another subscriber signalled."""
-
-    subscription: Subscription
-    frame: Signal
-
-
-class Present(msgspec.Struct, frozen=True):
-    """Others came or went."""
-
-    subscription: Subscription
-    frame: Presence
-
-
-class TurnTold(msgspec.Struct, frozen=True):
-    """A turn changed its state."""
-
-    subscription: Subscription
-    turn: TurnState
-
-
-class Noted(msgspec.Struct, frozen=True):
-    """Something for the log of the program."""
-
-    text: str
-
-
-class Drop(msgspec.Struct, frozen=True):
-    """The socket is of no use: its server does not keep to the protocol."""
-
-    text: str
-
-
-Effect: TypeAlias = Done | Failed | Ready | StatusChanged | Ended | Signalled | Present | TurnTold | Noted | Drop
 
 
 class _PageAsked:
@@ -166,6 +93,23 @@ class _PageAsked:
         self.limit = limit
         # Monotonic time at which to ask again after a refusal for now.
         self.retry_at: float | None = None
+
+
+class _CancelAsked:
+    __slots__ = ("conversation", "turn")
+
+    def __init__(self, conversation: str, turn: int | str | None) -> None:
+        self.conversation = conversation
+        self.turn = turn
+
+
+class _Pinged(msgspec.Struct, frozen=True):
+    """Is a signal or a cancel with a ping behind it."""
+
+    ping: int
+    request: int
+    conversation: str
+    cancel: bool
 
 
 class ClientSession:
@@ -194,8 +138,10 @@ class ClientSession:
         # Opens of chats that were closed here, whose answers are still to come on this socket: nobody else's.
         self._stale: dict[str, int] = {}
         self._pages: dict[int, _PageAsked] = {}
-        # Signals whose pong is not here yet, oldest first.
-        self._signals: deque[tuple[int, str]] = deque()
+        self._cancels: dict[int, _CancelAsked] = {}
+        # Those whose pong is not here yet, oldest first.
+        self._pinged: deque[_Pinged] = deque()
+        self._pings = 0
         self._frames: list[bytes] = []
         self._effects: list[Effect] = []
 
@@ -241,8 +187,11 @@ class ClientSession:
         self._outbox.lost()
         for page in self._pages.values():
             page.retry_at = None
-        while self._signals:
-            self._effects.append(Done(self._signals.popleft()[0], False))
+        for pinged in self._pinged:
+            asked = self._cancels.get(pinged.request)
+            if asked is None or asked.turn is None:
+                self._settle(pinged, Done(pinged.request, False))
+        self._pinged.clear()
         for subscription in self._subscriptions.values():
             subscription.lost()
             subscription.status = "offline"
@@ -257,10 +206,11 @@ class ClientSession:
             self._end(subscription, error)
             for entry in self._outbox.of(subscription.conversation):
                 self._fail_send(entry, error)
-        self.lost()
-        for request in self._pages:
+        for request in (*self._pages, *self._cancels):
             self._effects.append(Failed(request, error))
         self._pages.clear()
+        self._cancels.clear()
+        self.lost()
 
     def deadline(self) -> float | None:
         """Returns the monotonic time at which `wake` is due; None if there is nothing to wait for."""
@@ -317,15 +267,21 @@ class ClientSession:
             if entry.wanted:
                 self._effects.append(Failed(entry.request, error))
                 self._outbox.forget(entry)
-        for request in [request for request, page in self._pages.items() if page.conversation == conversation]:
-            del self._pages[request]
+        asked: dict[int, _PageAsked | _CancelAsked] = {**self._pages, **self._cancels}
+        for request in [request for request, what in asked.items() if what.conversation == conversation]:
+            self.forget_request(request)
             self._effects.append(Failed(request, error))
 
     def take(self, subscription: Subscription) -> StoredMessage | CorruptRow | Met | None:
         """Returns what comes next in a conversation; None if there is nothing now."""
         item = subscription.take()
-        if self.welcomed and (frame := subscription.resume()) is not None:
-            self._frames.append(frame)
+        self._resume(subscription)
+        return item
+
+    def take_event(self, subscription: Subscription) -> StoredMessage | CorruptRow | Met | Ephemeral | None:
+        """Returns what comes next in a conversation, rows and events; None if there is nothing now."""
+        item = subscription.take_event()
+        self._resume(subscription)
         return item
 
     def send(self, conversation: str, client_id: str, body: bytes, now: float) -> Outgoing | None:
@@ -350,9 +306,19 @@ class ClientSession:
             self._ask(request, page)
         return request
 
-    def forget_page(self, request: int) -> None:
-        """Nobody waits for this page any more."""
+    def forget_request(self, request: int) -> bool:
+        """Nobody waits for this page or cancel any more; returns whether it is a cancel sent on this socket."""
         self._pages.pop(request, None)
+        self._cancels.pop(request, None)
+        return any(pinged.cancel and pinged.request == request for pinged in self._pinged)
+
+    def cancel(self, conversation: str, turn: int | str | None) -> int:
+        """Stops a turn, or the one that runs; offline it waits."""
+        request = self._request()
+        asked = self._cancels[request] = _CancelAsked(conversation, turn)
+        if self.welcomed:
+            self._stop(request, asked)
+        return request
 
     def signal(self, conversation: str, name: str, data: bytes | None) -> int | None:
         """Signals to the other subscribers; None if there is no socket to do it on."""
@@ -361,8 +327,7 @@ class ClientSession:
         request = self._request()
         raw = UNSET if data is None else Raw(data)
         self._frames.append(encode(SignalSent(conversation=conversation, name=name, data=raw)))
-        self._frames.append(encode(Ping(n=request)))
-        self._signals.append((request, conversation))
+        self._ping(request, conversation, cancel=False)
         return request
 
     # -- what the server says
@@ -372,11 +337,11 @@ class ClientSession:
         try:
             frame = decode_server_frame(data)
             if frame is not None:
-                self._accept(frame, now)
+                self._accept(frame, now, len(data))
         except ValueError as error:
             self._effects.append(Drop(str(error)))
 
-    def _accept(self, frame: ServerFrame, now: float) -> None:
+    def _accept(self, frame: ServerFrame, now: float, size: int) -> None:
         match frame:
             case Rows():
                 self._rows(frame, now)
@@ -394,40 +359,54 @@ class ClientSession:
             case PageAnswer():
                 self._page(frame)
             case Pong():
-                while self._signals and self._signals[0][0] <= frame.n:
-                    self._effects.append(Done(self._signals.popleft()[0], True))
+                self._pong(frame.n)
             case Beat():
                 for conversation, head in frame.heads.items():
                     if (subscription := self._subscriptions.get(conversation)) is not None:
                         self._reply(subscription, subscription.head(head))
             case Opened() | Reset() if self._stale.get(frame.conversation):
                 self._stale[frame.conversation] -= 1
-            case Opened() | Reset() | Live() | Turn() | Signal() | Presence() | Closed():
+            case DraftSet() | Delta() | DraftEnd() | Turn() | Signal() | Presence():
+                if (subscription := self._subscriptions.get(frame.conversation)) is not None:
+                    self._ephemeral(subscription, frame, size)
+            case Opened() | Reset() | Live() | Closed():
                 if (subscription := self._subscriptions.get(frame.conversation)) is not None:
                     self._about(subscription, frame, now)
 
-    def _about(
-        self,
-        subscription: Subscription,
-        frame: Opened | Reset | Live | Turn | Signal | Presence | Closed,
-        now: float,
+    def _ephemeral(
+        self, subscription: Subscription, frame: DraftSet | Delta | DraftEnd | Turn | Signal | Presence, size: int
     ) -> None:
+        match frame:
+            case DraftSet():
+                subscription.draft_set(frame)
+            case Delta():
+                self._reply(subscription, subscription.delta(frame))
+            case DraftEnd():
+                subscription.draft_end(frame)
+            case Turn():
+                turn = TurnState(frame.state, frame.id)
+                subscription.turn(turn)
+                self._effects.append(TurnTold(subscription, turn))
+            case Signal():
+                subscription.signal(frame, size)
+                self._effects.append(Signalled(subscription, frame))
+            case Presence():
+                self._effects.append(Present(subscription, frame))
+        if subscription.events:
+            self._effects.append(Ready(subscription))
+
+    def _about(self, subscription: Subscription, frame: Opened | Reset | Live | Closed, now: float) -> None:
         match frame:
             case Opened() | Reset():
                 if not subscription.opened(frame):
                     raise ValueError(f"{frame.conversation!r} was opened at {frame.start}, behind the rows asked for")
-                if subscription.ready:
+                if subscription.ready or subscription.events:
                     self._effects.append(Ready(subscription))
                 self._tell_status(subscription)
             case Live():
                 self._reply(subscription, subscription.live(frame.seq))
-            case Turn():
-                subscription.turn = TurnState(frame.state, frame.id)
-                self._effects.append(TurnTold(subscription, subscription.turn))
-            case Signal():
-                self._effects.append(Signalled(subscription, frame))
-            case Presence():
-                self._effects.append(Present(subscription, frame))
+                if subscription.events:
+                    self._effects.append(Ready(subscription))
             case Closed():
                 subscription.ended()
                 if frame.code in RETRYABLE:
@@ -448,6 +427,8 @@ class ClientSession:
             self._frames.append(subscription.begin())
         for request, page in self._pages.items():
             self._ask(request, page)
+        for request, asked in self._cancels.items():
+            self._stop(request, asked)
         self._flush(now)
 
     def _rows(self, frame: Rows, now: float) -> None:
@@ -496,10 +477,10 @@ class ClientSession:
                 else:
                     page.retry_at = retry_at
             return
-        for place, (request, of) in enumerate(self._signals):
-            if of == conversation:
-                del self._signals[place]
-                self._effects.append(Failed(request, Refused(frame.code, frame.text, conversation)))
+        for place, pinged in enumerate(self._pinged):
+            if pinged.conversation == conversation:
+                del self._pinged[place]
+                self._settle(pinged, Failed(pinged.request, Refused(frame.code, frame.text, conversation)))
                 return
         if self._stale.get(conversation):
             self._stale[conversation] -= 1
@@ -530,6 +511,30 @@ class ClientSession:
         limit = UNSET if page.limit is None else page.limit
         frame = Page(id=str(request), conversation=page.conversation, before=page.before, limit=limit)
         self._frames.append(encode(frame))
+
+    def _stop(self, request: int, asked: _CancelAsked) -> None:
+        turn = UNSET if asked.turn is None else asked.turn
+        self._frames.append(encode(Cancel(conversation=asked.conversation, turn=turn)))
+        self._ping(request, asked.conversation, cancel=True)
+
+    def _ping(self, request: int, conversation: str, *, cancel: bool) -> None:
+        """Learns by the pong that the server has handled the frame before it."""
+        self._pings += 1
+        self._frames.append(encode(Ping(n=self._pings)))
+        self._pinged.append(_Pinged(self._pings, request, conversation, cancel))
+
+    def _pong(self, n: int) -> None:
+        while self._pinged and self._pinged[0].ping <= n:
+            pinged = self._pinged.popleft()
+            self._settle(pinged, Done(pinged.request, True))
+
+    def _settle(self, pinged: _Pinged, effect: Done | Failed) -> None:
+        if not pinged.cancel or self._cancels.pop(pinged.request, None) is not None:
+            self._effects.append(effect)
+
+    def _resume(self, subscription: Subscription) -> None:
+        if self.welcomed and (frame := subscription.resume()) is not None:
+            self._frames.append(frame)
 
     def _flush(self, now: float) -> None:
         """Sends what may be sent; what is over a limit is refused here, because the server might close over it."""

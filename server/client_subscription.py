@@ -12,6 +12,10 @@ the first of the new one.
 The buffer is bounded. When it is full the subscription is closed, and opened again when half of it is taken: the server
 keeps a position meanwhile. Not reading the socket instead would hold up the answers to sends, which the application may
 be waiting for before it takes the next row.
+
+Drafts, turns and signals move no position. They wait in an `EventQueue`, each at its place among the rows, once the
+application asks for events. The draft is dropped at every answer to an `open` and told anew before `live`; one that is
+not told anew has ended meanwhile.
 """
 
 from __future__ import annotations
@@ -23,9 +27,12 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from ..storage import CorruptRow, StoredMessage, instant_of, instant_text
+from ..storage import AssistantMessage, CorruptRow, StoredMessage, instant_of, instant_text
+from .client_drafts import Draft, OpenDraft
 from .client_errors import ClientError
-from .client_frames import Opened, Reset, Rows, TurnState, decode_row
+from .client_events import Ephemeral, EventQueue
+from .client_frames import Delta, DraftEnd, DraftSet, Opened, Reset, Rows, Signal, TurnState, decode_row
+from .client_turns import Turns
 from .frames import Close, Open, encode
 
 __all__ = ["Met", "Position", "Status", "Subscription"]
@@ -69,7 +76,8 @@ class Subscription:
         # How often the log turned out to be another one.
         self.resets = 0
         # What the agent does, as far as the server told.
-        self.turn = TurnState("idle")
+        self.turns = Turns()
+        self.events = EventQueue(bytes_max)
         self.status: Status = "connecting"
         # The status that was told last.
         self.told: Status = "connecting"
@@ -82,6 +90,16 @@ class Subscription:
         self._bytes_max = bytes_max
         self._buffer: deque[tuple[StoredMessage | CorruptRow | Met, int]] = deque()
         self._bytes = 0
+        # Rows and resets that came into the buffer so far, and that left it.
+        self._appended = 0
+        self._taken = 0
+        # What the agent is writing.
+        self._draft: OpenDraft | None = None
+        # The draft that could not be followed, however often it was told anew; and how often that was, in a row.
+        self._given_up: str | None = None
+        self._draft_reopens = 0
+        # The last row of a turn on this socket: a draft's end names it.
+        self._turn_row: StoredMessage | None = None
         # Behind the last row of this socket.
         self._received = position
         # Opens of this socket that are not answered; while there are any, rows belong to a position that was given up.
@@ -102,6 +120,11 @@ class Subscription:
         return self._opens
 
     @property
+    def draft(self) -> Draft | None:
+        """Is what the agent is writing now, as far as the server told."""
+        return None if self._draft is None else self._draft.snapshot()
+
+    @property
     def opening(self) -> bool:
         """Is whether an `open` is not answered yet."""
         return self._opens > 0
@@ -110,8 +133,9 @@ class Subscription:
 
     def begin(self) -> bytes:
         """Returns the `open` of a new socket. What is buffered is dropped: it comes again."""
-        self._buffer.clear()
-        self._bytes = 0
+        self._drop_buffer()
+        self.events.drop_ends()
+        self._turn_row = None
         self._received = self.applied
         self._paused = False
         self._fruitless = 0
@@ -139,15 +163,19 @@ class Subscription:
         self._opens = max(self._opens - 1, 0)
         if self._opens or self._paused:
             return True
-        self.turn = frame.turn
+        self._drop_draft()
+        self._given_up = None
+        changed = frame.turn != self.turns.now
+        self.turns.opened(frame.turn)
+        if changed:
+            self.events.turn(frame.turn, self._appended)
         start = Position(frame.epoch, frame.start)
         held = self._received
         if held is None:
             self.applied = self._received = start
         elif isinstance(frame, Reset) or held.epoch != frame.epoch:
             # One that is not taken yet is void as well; the application hears of the last one only.
-            self._buffer.clear()
-            self._bytes = 0
+            self._drop_buffer()
             self._append(Met(frame.epoch, frame.start), ROW_BYTES)
             self._received = start
         elif frame.start > held.seq:
@@ -181,7 +209,10 @@ class Subscription:
                 if row.seq != seq + 1:
                     hole = True
                     break
-                self._append(decode_row(self.conversation, row), ROW_BYTES + len(row.message))
+                decoded = decode_row(self.conversation, row)
+                self._append(decoded, ROW_BYTES + len(row.message))
+                if isinstance(decoded, StoredMessage) and decoded.turn is not None:
+                    self._turn_row = decoded
                 seq, at = row.seq, row.at
                 self._fruitless = 0
             self._received = Position(epoch, seq, at)
@@ -203,6 +234,8 @@ class Subscription:
             return self._again()
         self._fruitless = 0
         self.status = "live"
+        # A subscription that lagged still holds the draft: its end follows.
+        self.events.settle(None if self._draft is None else self._draft.id, self._appended)
         return None
 
     def head(self, seq: int) -> bytes | None:
@@ -212,6 +245,63 @@ class Subscription:
         assert self._received is not None
         return self._again() if seq > self._received.seq else None
 
+    def draft_set(self, frame: DraftSet) -> None:
+        """Takes in a whole draft."""
+        if self._subscribed and not self._opens and frame.id != self._given_up:
+            self._drop_draft()
+            self._draft = OpenDraft(frame)
+            self.events.settle(frame.id, self._appended)
+            self.events.grew(self._draft, self._appended)
+
+    def delta(self, frame: Delta) -> bytes | None:
+        """Takes in what was added to a draft; returns the `open` to send if something was missed."""
+        if not self._subscribed or self._opens or frame.id == self._given_up:
+            return None
+        draft = self._draft
+        if draft is not None and draft.id == frame.id:
+            if frame.to <= draft.index:
+                return None
+            if draft.apply(frame):
+                self._draft_reopens = 0
+                self.events.grew(draft, self._appended)
+                return None
+        self._draft_reopens += 1
+        if self._draft_reopens > REOPENS_MAX:
+            # Its row will come all the same.
+            self._draft_reopens = 0
+            self._given_up = frame.id
+            self._drop_draft()
+            self.events.settle(None, self._appended)
+            return None
+        self.status = "replaying"
+        return self.open()
+
+    def draft_end(self, frame: DraftEnd) -> None:
+        """Takes in the end of a draft, whose row is here already."""
+        if not self._subscribed or self._opens:
+            return
+        known = self.events.shown
+        size = ROW_BYTES
+        if self._draft is not None and self._draft.id == frame.id:
+            known, size = self._draft.snapshot(), ROW_BYTES + self._draft.size
+            self._draft = None
+        if known is None or known.id != frame.id:
+            return
+        message = known.message
+        row = self._turn_row
+        if row is not None and row.seq == frame.seq and isinstance(row.message, AssistantMessage):
+            message = row.message  # a subscription that lagged was not told the last deltas
+        self.events.ended(Draft(known.id, known.turn, message, frame.finish, frame.seq), self._appended, size)
+
+    def turn(self, turn: TurnState) -> None:
+        """Takes in the state of a turn."""
+        self.turns.told(turn)
+        self.events.turn(turn, self._appended)
+
+    def signal(self, frame: Signal, size: int) -> None:
+        """Takes in a signal."""
+        self.events.signal(frame, self._appended, size)
+
     def ended(self) -> None:
         """The server ended the subscription."""
         self._subscribed = False
@@ -220,8 +310,8 @@ class Subscription:
     def close(self) -> bytes | None:
         """The application has enough; returns the frame that says so, if the socket knows of the subscription."""
         self._paused = False
-        self._buffer.clear()
-        self._bytes = 0
+        self._drop_buffer()
+        self.events.clear()
         return encode(Close(conversation=self.conversation)) if self._subscribed or self._opens else None
 
     def _again(self) -> bytes:
@@ -239,6 +329,8 @@ class Subscription:
             return None
         item, size = self._buffer.popleft()
         self._bytes -= size
+        self._taken += 1
+        self.events.skip(self._taken)
         if isinstance(item, Met):
             self.resets += 1
             self.applied = Position(item.epoch, item.start)
@@ -247,6 +339,20 @@ class Subscription:
         at = item.at if isinstance(item, StoredMessage) else None
         self.applied = Position(self.applied.epoch, item.seq, at)
         return item
+
+    def want_events(self) -> None:
+        """The application asks for events: from now on they are kept, beginning with what is going on."""
+        events = self.events
+        if not events.wanted:
+            events.wanted = True
+            if self.turns.now.state != "idle":
+                events.turn(self.turns.now, self._appended)
+        if self._draft is not None:
+            events.grew(self._draft, self._appended)
+
+    def take_event(self) -> StoredMessage | CorruptRow | Met | Ephemeral | None:
+        """Returns what comes next, an event or a row."""
+        return self.events.take(self._taken) or self.take()
 
     def resume(self) -> bytes | None:
         """Returns the `open` that ends a pause, once half of the buffer is taken."""
@@ -258,3 +364,14 @@ class Subscription:
     def _append(self, item: StoredMessage | CorruptRow | Met, size: int) -> None:
         self._buffer.append((item, size))
         self._bytes += size
+        self._appended += 1
+
+    def _drop_buffer(self) -> None:
+        self._buffer.clear()
+        self._bytes = 0
+        self._taken = self._appended
+
+    def _drop_draft(self) -> None:
+        if self._draft is not None:
+            self.events.dropped(self._draft.id)
+            self._draft = None

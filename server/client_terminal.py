@@ -72,14 +72,19 @@ async def write(output: TextIO, text: str) -> None:
 
 
 @asynccontextmanager
-async def interrupts() -> AsyncIterator[asyncio.Event]:
-    """Gives an event that Ctrl-C and SIGTERM set; outside of the main thread it never is."""
+async def interrupts(on_ctrl_c: Callable[[asyncio.Event], None] | None = None) -> AsyncIterator[asyncio.Event]:
+    """Gives an event that Ctrl-C and SIGTERM set; outside of the main thread it never is.
+
+    With `on_ctrl_c` Ctrl-C calls that with the event instead.
+    """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
     with suppress(ValueError, RuntimeError):
         for number in numbers:
             loop.add_signal_handler(number, stopped.set)
+        if on_ctrl_c is not None:
+            loop.add_signal_handler(signal.SIGINT, on_ctrl_c, stopped)
     try:
         yield stopped
     finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..actors import Closed, Event, Live, Opened, Presence, RowsTold, Signal, TurnTold
+from ..actors import Closed, DeltaTold, DraftEnded, DraftTold, Event, Live, Opened, Presence, RowsTold, Signal, TurnTold
 
 __all__ = ["framed", "wire_of"]
 
@@ -61,6 +61,28 @@ def _payload(event: Event) -> bytes:
         frame = {"type": "turn", "conversation": conversation, "id": event.id, "state": event.state}
         if event.queued is not None:
             frame["queued"] = event.queued
+    elif isinstance(event, DraftTold):
+        frame = {
+            "type": "draft",
+            "conversation": conversation,
+            "id": event.id,
+            "turn": event.turn,
+            "index": event.index,
+            "message": event.message,
+        }
+    elif isinstance(event, DeltaTold):
+        frame = {
+            "type": "delta",
+            "conversation": conversation,
+            "id": event.id,
+            "from": event.start,
+            "to": event.end,
+            "ops": event.ops,
+        }
+    elif isinstance(event, DraftEnded):
+        frame = {"type": "draftEnd", "conversation": conversation, "id": event.id, "finish": event.finish}
+        if event.seq is not None:
+            frame["seq"] = event.seq
     elif isinstance(event, Signal):
         frame = {"type": "signal", "conversation": conversation, "name": event.name, "by": event.by}
         if event.data is not None:

@@ -305,14 +305,18 @@ class MessageLog:
 
     # -- for models
 
+    async def history(self) -> list[StoredMessage]:
+        """Returns the rows that a prompt of the whole history is made of."""
+        return await self.all()
+
     async def to_openai(self) -> list[dict[str, Any]]:
         """Returns the whole history as OpenAI Chat Completions messages."""
-        return to_openai([row.message for row in await self.all()])
+        return to_openai([row.message for row in await self.history()])
 
     async def to_anthropic(self) -> list[dict[str, Any]]:
         """Returns the whole history as Anthropic turns, without system messages: pass those as `system`."""
-        return to_anthropic([row.message for row in await self.all()])
+        return to_anthropic([row.message for row in await self.history()])
 
     async def to_langchain(self) -> list[dict[str, Any]]:
         """Returns the whole history as LangChain message dicts."""
-        return to_langchain([row.message for row in await self.all()])
+        return to_langchain([row.message for row in await self.history()])

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from parlatory.actors import (
     Closed,
     Conversation,
+    DeltaTold,
+    DraftEnded,
+    DraftTold,
     Event,
     Live,
     Opened,
@@ -75,6 +79,24 @@ class Recorder:
     @property
     def turns(self) -> list[tuple[int | str, str]]:
         return [(event.id, event.state) for event in self.events if isinstance(event, TurnTold)]
+
+    @property
+    def finishes(self) -> list[tuple[int | None, str]]:
+        """The ends of drafts: their rows and how they finished."""
+        return [(event.seq, event.finish) for event in self.events if isinstance(event, DraftEnded)]
+
+    @property
+    def draft(self) -> dict[str, Any] | None:
+        """The message of the last draft, as a client assembles it."""
+        message: dict[str, Any] | None = None
+        index = 0
+        for event in self.events:
+            if isinstance(event, DraftTold):
+                index, message = event.index, event.message
+            elif isinstance(event, DeltaTold):
+                assert message is not None and index == event.start
+                index, message = event.end, applied(message, event.ops)
+        return message
 
     @property
     def closed(self) -> list[str]:
@@ -166,3 +188,27 @@ async def until(holds: Callable[[], bool]) -> None:
     """Returns once something holds that nobody tells; the test's timeout bounds it."""
     while not holds():  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0)
+
+
+def applied(message: dict[str, Any], ops: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """A client's draft after some ops: what PROTOCOL section 3 says of them, word for word."""
+    content = message["content"]
+    for op in ops:
+        if "add" in op and isinstance(content, str):
+            content += op["add"]
+            continue
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}] if content else []
+        parts = [dict(part) for part in content]
+        if "set" in op:
+            parts[op["set"]] = op["part"]
+        elif "part" in op:
+            parts.append(op["part"])
+        else:
+            kind, text = ("text", op["add"]) if "add" in op else ("reasoning", op["reasoning"])
+            if parts and parts[-1]["type"] == kind:
+                parts[-1] = {**parts[-1], "text": parts[-1]["text"] + text}
+            else:
+                parts.append({"type": kind, "text": text})
+        content = parts
+    return {**message, "content": content}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from parlatory.actors import Agent, Conversation, Runtime
-from parlatory.actors.turns import HANDLED
+from parlatory.actors.turn_marks import HANDLED
 from parlatory.storage import Engine
 
 from .bots import Stage, actor
@@ -25,7 +25,7 @@ class Play:
 
     @classmethod
     async def begin(cls, engine: Engine, stage: Stage | None = None, agent: type[Agent] | None = None) -> Play:
-        stage = stage or Stage()
+        stage = stage or getattr(agent, "stage", None) or Stage()
         runtime = Runtime(engine, [agent or actor(stage)], stop_grace_s=0.01)
         return cls(runtime, stage, await runtime.conversation(NAME))
 

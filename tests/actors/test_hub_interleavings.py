@@ -1,4 +1,4 @@
-"""Every interleaving of commits, reads, attaches, pauses, re-opens and closes keeps what the hub promises (P3).
+"""Every interleaving of commits, drafts, reads, attaches, pauses, re-opens and closes keeps what the hub promises (P3).
 
 A schedule is drawn from a seed: what happens next, and how often each read gives way to others. There is no clock and
 no thread, so a seed that fails fails again: put it into SEEDS_THAT_FAILED and it is tried for ever.
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
-from parlatory.actors import Closed, Event, Live, RowsTold, TurnTold
+from parlatory.actors import Closed, DeltaTold, DraftEnded, DraftTold, Event, Live, RowsTold, TurnTold
 from parlatory.actors import hub as hub_module
+from parlatory.actors.draft_message import DraftMessage
 from parlatory.actors.hub import Hub, Subscription
 from parlatory.storage import Committed, Engine, Partition, Row, open_engine
 
-from .fakes import batch
+from .fakes import applied, batch
 
 SEEDS = 1000
 SEEDS_THAT_FAILED: list[int] = []
@@ -57,10 +59,40 @@ class YieldingLog:
         return rows
 
 
+class DiceDraft:
+    """A draft that is written and flushed when the dice say so. Unrealistic: it has no timers and no turn."""
+
+    def __init__(self, hub: Hub, number: int) -> None:
+        self.id = f"d{number}"
+        self.hub = hub
+        self.message = DraftMessage()
+        self.texts = {0: ""}
+        self.told = 0
+        self.seq: int | None = None
+        self.ending = False
+
+    def write(self, text: str) -> None:
+        self.message.add(text)
+        self.texts[self.message.index] = self.message.message()["content"]
+
+    def flush(self) -> None:
+        delta = self.message.flush()
+        if delta is not None:
+            self.told = delta.end
+            self.hub.tell_delta(DeltaTold(NAME, self.id, delta.start, delta.end, delta.ops))
+
+    def snapshot(self) -> DraftTold:
+        return DraftTold(NAME, self.id, 1, self.told, self.message.message())
+
+
 class CheckedSink:
     """A sink that judges each event when it is told. Unrealistic: it pauses when the dice say so."""
 
-    def __init__(self, chance: random.Random, partition: Partition) -> None:
+    def __init__(self, chance: random.Random, partition: Partition, drafts: dict[str, DiceDraft]) -> None:
+        self.drafts = drafts
+        self.draft: str | None = None
+        self.index = 0
+        self.message: dict[str, Any] = {}
         self.chance = chance
         self.partition = partition
         self.writable = True
@@ -74,6 +106,7 @@ class CheckedSink:
         """Is what the connection writes in front of everything else."""
         self.position = start
         self.live = False
+        self.draft = None  # a client drops it
 
     def tell(self, event: Event) -> None:
         if self.subscription is None and not isinstance(event, Closed):
@@ -94,8 +127,30 @@ class CheckedSink:
             if not self.live or self.position is None or event.id not in range(self.turn, self.position + 1):
                 self.wrong.append(f"turn {event.id} at {self.position}, after turn {self.turn}")
             self.turn = int(event.id)
+        elif isinstance(event, DraftTold | DeltaTold | DraftEnded):
+            self.tell_draft(event)
         if self.chance.random() < 0.1:
             self.writable = False
+
+    def tell_draft(self, event: DraftTold | DeltaTold | DraftEnded) -> None:
+        draft = self.drafts[event.id]
+        if isinstance(event, DraftTold):
+            if self.draft not in (None, event.id):
+                self.wrong.append(f"draft {event.id} before the end of {self.draft}")
+            self.draft, self.index, self.message = event.id, event.index, event.message
+        elif self.draft != event.id:
+            self.wrong.append(f"{event} of an unknown draft")
+            return
+        elif isinstance(event, DeltaTold):
+            if not self.live or self.index != event.start:
+                self.wrong.append(f"{event} at {self.index}, live: {self.live}")
+            self.index, self.message = event.end, applied(self.message, event.ops)
+        else:
+            self.draft = None
+            if event.seq is None or self.position is None or self.position < event.seq:
+                self.wrong.append(f"{event} before its row, at {self.position}")
+        if self.message["content"] != draft.texts[self.index]:
+            self.wrong.append(f"{event}: text {self.message['content']!r} at {self.index}")
 
     def resume(self) -> None:
         self.writable = True
@@ -110,7 +165,9 @@ class Schedule:
         self.chance = random.Random(seed)
         self.partition = partition
         self.hub = hub_type(YieldingLog(partition, self.chance))
-        self.sinks = [CheckedSink(self.chance, partition) for _ in range(self.chance.randint(1, 5))]
+        self.drafts: dict[str, DiceDraft] = {}
+        self.draft: DiceDraft | None = None
+        self.sinks = [CheckedSink(self.chance, partition, self.drafts) for _ in range(self.chance.randint(1, 5))]
         self.commits: list[asyncio.Future[object]] = []
         self.committed = 0
 
@@ -125,6 +182,35 @@ class Schedule:
         count = self.chance.randint(1, 3)
         self.committed += count
         self.commits.append(asyncio.ensure_future(self.partition.commit(batch(*["text"] * count), told)))
+
+    def write(self) -> None:
+        """Begins a draft, writes to it, flushes it or ends it."""
+        draft = self.draft
+        if draft is None:
+            draft = self.draft = DiceDraft(self.hub, len(self.drafts))
+            self.drafts[draft.id] = draft
+            self.hub.open_draft(draft)
+        elif not draft.ending:
+            self.chance.choice(
+                (lambda: draft.write("x\ud83d"), lambda: draft.write("\ude00y"), draft.flush, self.end)
+            )()
+
+    def end(self) -> None:
+        draft = self.draft
+        assert draft is not None
+        draft.ending = True
+        draft.message.finish()
+        draft.texts[draft.message.index] = draft.message.message()["content"]
+        draft.flush()
+
+        def told(committed: Committed) -> None:
+            self.hub.committed(committed.rows)
+            draft.seq = committed.seq
+            self.draft = None
+            self.hub.close_draft(DraftEnded(NAME, draft.id, committed.seq, "done"))
+
+        self.committed += 1
+        self.commits.append(asyncio.ensure_future(self.partition.commit(batch("draft"), told)))
 
     def open(self, sink: CheckedSink) -> None:
         if sink.subscription is not None:
@@ -145,10 +231,12 @@ class Schedule:
         for _ in range(60):
             sink = self.chance.choice(self.sinks)
             action = self.chance.choices(
-                ("commit", "open", "close", "pause", "resume", "tail", "wait"), (6, 3, 1, 2, 3, 1, 6)
+                ("commit", "draft", "open", "close", "pause", "resume", "tail", "wait"), (6, 8, 3, 1, 2, 3, 1, 6)
             )[0]
             if action == "commit":
                 self.commit()
+            elif action == "draft":
+                self.write()
             elif action == "open":
                 self.open(sink)
             elif action == "close":
@@ -162,6 +250,8 @@ class Schedule:
             else:
                 for _ in range(self.chance.randint(1, 4)):
                     await asyncio.sleep(0)
+        if self.draft is not None and not self.draft.ending:
+            self.end()
         await asyncio.gather(*self.commits)
         for _ in range(2000):
             for sink in self.sinks:
@@ -181,6 +271,7 @@ class Schedule:
             for sink in self.sinks
             if sink.subscription is not None and (sink.position != self.partition.head or not sink.live)
         ]
+        wrong += [f"a sink was left with {sink.draft}" for sink in self.sinks if sink.subscription and sink.draft]
         self.hub.close()
         return wrong
 
@@ -190,6 +281,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds so small that each schedule meets them."""
     monkeypatch.setattr(hub_module, "TAIL_ROWS_MAX", 4)
     monkeypatch.setattr(hub_module, "FAN_OUT_MAX", 3)
+    monkeypatch.setattr(hub_module, "DRAFT_FAN_OUT_MAX", 4)
     monkeypatch.setattr(hub_module, "PUMPS_PER_STEP", 2)
     monkeypatch.setattr(hub_module, "PRESENCE_INTERVAL_S", 0)
 
@@ -251,6 +343,48 @@ class ForgetsTheSlow(Hub):
             subscription.position = self._log.head
 
 
-@pytest.mark.parametrize("mutant", [ListensLate, WritesPastTheReplay, TellsTurnsAtOnce, ForgetsTheSlow])
+class TellsDeltasToAll(Hub):
+    """Tells what is written to who is not live yet."""
+
+    def tell_delta(self, event: DeltaTold) -> None:
+        for subscription in self._subscriptions:
+            subscription.sink.tell(event)
+
+
+class EndsDraftsAtOnce(Hub):
+    """Tells the end of a draft before the row that it became."""
+
+    def close_draft(self, event: DraftEnded) -> None:
+        self._draft = None
+        for subscription in self._subscriptions:
+            if subscription._draft == event.id:
+                subscription._draft = None
+                subscription.sink.tell(event)
+
+
+class ForgetsEnds(Hub):
+    """Does not tell the end of a draft to who lagged when it ended."""
+
+    def _keep_end(self, event: DraftEnded) -> None:
+        pass
+
+
+class SnapshotsUnflushed(Hub):
+    """Shows a draft with more in it than its index says."""
+
+    def _go_live(self, subscription: Subscription) -> None:
+        draft = self._draft
+        if isinstance(draft, DiceDraft):
+            draft.flush = lambda: None  # type: ignore[method-assign]
+        super()._go_live(subscription)
+        if isinstance(draft, DiceDraft):
+            del draft.flush
+
+
+MUTANTS = [ListensLate, WritesPastTheReplay, TellsTurnsAtOnce, ForgetsTheSlow]
+MUTANTS += [TellsDeltasToAll, EndsDraftsAtOnce, ForgetsEnds, SnapshotsUnflushed]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
 async def test_the_checker_catches(mutant: type[Hub]) -> None:
     assert await wrong_seeds(mutant, range(50), stop=True)

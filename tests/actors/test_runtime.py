@@ -367,8 +367,8 @@ async def test_close_ends_agents_then_the_engine(engine: Engine, stage: Stage) -
         await runtime.conversation("bot/bob")
     with pytest.raises(StorageClosed):
         await engine.due(now=0)
-    with pytest.raises(Draining):
-        await (await Runtime.conversation(runtime, "bot/ann")).post(new_user_row("late"))
+    with pytest.raises(StorageClosed):
+        await runtime.conversation("bot/ann")
 
 
 async def test_close_with_handlers_that_run(engine: Engine, stage: Stage, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from parlatory.actors import Agent
 from parlatory.actors import turns as turns_module
-from parlatory.actors.turns import HANDLED, is_trigger
+from parlatory.actors.turn_marks import HANDLED, is_trigger
 from parlatory.storage import (
     Batch,
     Engine,
@@ -122,7 +122,7 @@ async def test_five_thousand_queued_messages_cost_nothing(play: Play) -> None:
         await play.send(*(f"quiet {n}" for n in range(start, start + 500)))
     lane = play.record.lane
     assert len(lane._mailbox._items) <= 1
-    assert len(lane._page) <= 200
+    assert len(lane.marks._page) <= 200
     assert len(play.record.hub._tail) == 256
     assert lane.state == ("running", 1)
     assert lane._waiting == 5000
@@ -360,7 +360,7 @@ async def test_a_mark_kept_for_a_message_that_comes_to_nothing_goes_in_the_end(p
         await until(lambda: len(held.batches) == 2)
         assert [batch.work for batch in held.batches] == [True, None]
     assert (await repeat).duplicate
-    await until(lambda: play.record.lane.quiet and not play.record.lane._marked)
+    await until(lambda: play.record.lane.quiet and not play.record.lane.marks.marked)
     assert not await play.marked()
     assert play.stage.texts() == ["wait, quiet"]
 
@@ -375,14 +375,14 @@ async def test_a_mark_whose_appender_was_cancelled_is_not_taken_away_before_its_
         play.stage.leave.set()
         await until(lambda: len(held.batches) == 2)
         assert [batch.work for batch in held.batches] == [True, None]
-    await until(lambda: play.record.lane.quiet and not play.record.lane._marked)
+    await until(lambda: play.record.lane.quiet and not play.record.lane.marks.marked)
     assert play.stage.texts() == ["wait, quiet", "crossing, quiet"]
     assert not await play.marked()
 
 
 async def test_a_mark_whose_outcome_comes_after_the_last_look(play: Play) -> None:
     await play.send("quiet")
-    play.record.lane.mark_sent()
+    play.record.lane.marks.sent()
     await play.record.lane.join()
     assert await play.marked()
     play.record.lane.mark_arrived()
@@ -422,7 +422,7 @@ async def test_a_turn_whose_mark_cannot_be_committed_ends_with_an_error_and_is_m
     await clock.advance(turns_module.RETRY_S)
     assert faults.refused == 2, "the second pause is longer"
     await clock.advance(turns_module.RETRY_S)
-    await until(lambda: play.record.lane.quiet and not play.record.lane._marked)
+    await until(lambda: play.record.lane.quiet and not play.record.lane.marks.marked)
     assert not await play.marked()
     assert play.stage.texts() == ["one", "two"]
 
@@ -479,7 +479,7 @@ async def test_a_mark_that_is_refused_late_is_kept(play: Play, clock: Clock, cap
     await until(lambda: bool(failed) and play.record.lane.quiet)
     assert await play.marked()
     await clock.advance(turns_module.RETRY_S)
-    await until(lambda: play.record.lane.quiet and not play.record.lane._marked)
+    await until(lambda: play.record.lane.quiet and not play.record.lane.marks.marked)
     assert not await play.marked()
 
 

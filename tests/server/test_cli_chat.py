@@ -175,6 +175,22 @@ async def test_a_row_that_cannot_be_read(server: Peer, capsys: pytest.CaptureFix
     assert "corrupt" in capsys.readouterr().err
 
 
+async def test_the_rows_before_the_end_of_a_turn_are_printed(server: Peer) -> None:
+    """Also if all come at once, and the last one cannot be read."""
+
+    def send(socket: ServerConnection, frame: Frame) -> None:
+        del server.subscribers[C]
+        server.on_send(socket, frame)
+        for text in ("a", "b", "c"):
+            server.append(C, text)
+        server.logs[C][3]["message"]["role"] = "judge"
+        server.tell("rows", conversation=C, epoch=server.epoch, rows=server.logs[C])
+        server.tell("turn", conversation=C, id=1, state="done")
+
+    server.on["send"] = send
+    assert await run(server, b"hi\n", quiet_s=600) == (0, ["me: hi", "agent: a", "agent: b"])
+
+
 async def test_interrupted(server: Peer) -> None:
     output = io.StringIO()
     with piped(b"hi\n", close=False) as (source, _):

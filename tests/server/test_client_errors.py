@@ -6,6 +6,7 @@ import pytest
 
 from parlatory.server import client_errors
 from parlatory.server.client_errors import (
+    CancelTimeout,
     ClientError,
     ConnectionRefused,
     ConversationRefused,
@@ -19,7 +20,7 @@ from parlatory.storage import ParlatoryError
 def test_one_tree() -> None:
     errors = [getattr(client_errors, name) for name in client_errors.__all__]
     assert all(issubclass(error, ClientError) and issubclass(error, ParlatoryError) for error in errors)
-    assert issubclass(SendTimeout, TimeoutError)
+    assert issubclass(SendTimeout, TimeoutError) and issubclass(CancelTimeout, TimeoutError)
 
 
 @pytest.mark.parametrize("cls", [Refused, ConversationRefused])
@@ -41,6 +42,12 @@ def test_a_timeout_says_whether_it_was_sent() -> None:
     assert "was not sent" in str(SendTimeout("id", sent=False))
     assert "may still be appended" in str(SendTimeout("id", sent=True))
     assert SendTimeout.temporary
+
+
+def test_a_stop_that_timed_out_says_whether_it_was_sent() -> None:
+    assert "was not sent" in str(CancelTimeout("echo/a", sent=False))
+    assert "may still take effect" in str(CancelTimeout("echo/a", sent=True))
+    assert CancelTimeout.temporary
 
 
 def test_a_refused_connection_carries_the_close_code() -> None:

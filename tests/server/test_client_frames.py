@@ -9,7 +9,11 @@ import pytest
 
 from parlatory.server.client_frames import (
     Closed,
+    Delta,
+    DraftEnd,
+    DraftSet,
     Live,
+    Op,
     Opened,
     Presence,
     Reset,
@@ -45,6 +49,22 @@ ROW = (
         (
             b'{"type":"turn","conversation":"a/b","id":"call:1","state":"queued","queued":2}',
             Turn(conversation="a/b", id="call:1", state="queued"),
+        ),
+        (
+            b'{"type":"draft","conversation":"a/b","id":"d","turn":6,"index":2,"message":{"role":"assistant"}}',
+            DraftSet(conversation="a/b", id="d", turn=6, index=2, message={"role": "assistant"}),
+        ),
+        (
+            b'{"type":"delta","conversation":"a/b","id":"d","from":2,"to":4,"ops":[{"add":"a"},{"set":0,"part":{}}]}',
+            Delta(conversation="a/b", id="d", start=2, to=4, ops=[Op(add="a"), Op(set=0, part={})]),
+        ),
+        (
+            b'{"type":"draftEnd","conversation":"a/b","id":"d","seq":7,"finish":"stopped"}',
+            DraftEnd(conversation="a/b", id="d", finish="stopped", seq=7),
+        ),
+        (
+            b'{"type":"draftEnd","conversation":"a/b","id":"d","finish":"done"}',
+            DraftEnd(conversation="a/b", id="d", finish="done"),
         ),
         (
             b'{"type":"signal","conversation":"a/b","name":"n","by":"x","data":[1]}',

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parlatory.server.client_session import Done, Drop, Failed
+from parlatory.server.client_effects import Done, Drop, Failed
 from parlatory.server.client_subscription import Met
 from parlatory.storage import CorruptRow
 from tests.server.test_client_session import C, Desk, row

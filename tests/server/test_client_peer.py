@@ -1,8 +1,9 @@
 """A scripted peer of the client over a real socket, for what a real server does not do on demand; and its own tests.
 
 What is unrealistic about it: it answers in the same step and commits nothing, so an ack never waits and never comes
-before its row; it authenticates nobody; no agent answers; it tells no presence; all clients are the principal `me`; a
-`page` has no limit. What it shares with a server is the wire: `websockets` writes and reads it.
+before its row; it authenticates nobody; no agent answers, and nothing runs that a `cancel` could stop; it tells no
+presence; all clients are the principal `me`; a `page` has no limit. What it shares with a server is the wire:
+`websockets` writes and reads it.
 """
 
 from __future__ import annotations
@@ -157,6 +158,9 @@ class Peer:
     def on_signal(self, socket: ServerConnection, frame: Frame) -> None:
         for other in self.subscribers.get(frame["conversation"], set()) - {socket}:
             self.say(other, **frame, by="me")
+
+    def on_cancel(self, socket: ServerConnection, frame: Frame) -> None:
+        """Nothing runs."""
 
     def on_ping(self, socket: ServerConnection, frame: Frame) -> None:
         self.say(socket, "pong", n=frame["n"])

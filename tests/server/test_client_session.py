@@ -7,10 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from parlatory.server.client_errors import ClientClosed, ConnectionRefused, ConversationRefused, Refused, SendRefused
-from parlatory.server.client_outbox import Outgoing
-from parlatory.server.client_session import (
-    ClientSession,
+from parlatory.server.client_effects import (
     Done,
     Drop,
     Effect,
@@ -24,6 +21,9 @@ from parlatory.server.client_session import (
     StatusChanged,
     TurnTold,
 )
+from parlatory.server.client_errors import ClientClosed, ConnectionRefused, ConversationRefused, Refused, SendRefused
+from parlatory.server.client_outbox import Outgoing
+from parlatory.server.client_session import ClientSession
 from parlatory.server.client_subscription import Met, Position, Subscription
 from parlatory.storage import CorruptRow, StoredMessage, TooLarge
 
@@ -394,7 +394,7 @@ def test_closed_by_the_application() -> None:
     desk.lose()
     desk.connect()
     assert desk.ids() == ["m1"], "it may be in the log, so it is brought to its end"
-    desk.session.forget_page(kept)
+    desk.session.forget_request(kept)
     desk.session.close(desk.session.open(C, None, None))
 
 

@@ -289,4 +289,4 @@ def test_close() -> None:
 def test_the_turn_is_told_with_the_position() -> None:
     sub = subscription(None)
     sub.opened(Opened(conversation=C, epoch="e", start=0, turn=TurnState("running", 3)))
-    assert sub.turn == TurnState("running", 3)
+    assert sub.turns.now == TurnState("running", 3)

@@ -73,6 +73,15 @@ def test_tell(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "parlatory: no\\x1b\n")
 
 
+async def test_ctrl_c_may_mean_something_else() -> None:
+    pressed: list[asyncio.Event] = []
+    async with asyncio.timeout(10), interrupts(pressed.append) as stopped:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stopped.wait()
+    assert pressed == [stopped]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_interrupts(number: signal.Signals) -> None:
     async with asyncio.timeout(10), interrupts() as stopped:

@@ -1,0 +1,320 @@
+"""A draft: the answer that a turn is writing. Live while it is written, one row at its end.
+
+    async with self.reply() as draft:
+        await draft.write("Hello")
+
+Writes are told in flushes, every 25 ms or 256 characters, to whoever is live; nobody waits for a slow client. The
+partial is checkpointed every second or 4 KiB, so that a crash costs no more. At the end the row, the removal of the
+checkpoint and the mark that the message is handled are one batch, and the end is told in the step that tells the row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from ..storage import Batch, CodecError, ParlatoryError, TooLarge, ToolCall, new_row
+from .consume import STALL_S, consume
+from .draft_message import DraftMessage, weight_of
+from .events import DeltaTold, DraftTold
+from .turn_marks import CHECKPOINT, Checkpoint
+
+if TYPE_CHECKING:
+    from .turns import TurnLane
+
+__all__ = ["Draft"]
+
+FLUSH_S = 0.025
+FLUSH_CHARACTERS = 256
+CHECKPOINT_S = 1.0
+CHECKPOINT_CHARACTERS = 4096
+DRAFT_BYTES_MAX = 1_000_000  # of its message as JSON; a row takes a little more
+CHARACTER_BYTES_MAX = 6  # of one character in JSON
+WRITES_PER_STEP = 32
+
+logger = logging.getLogger("parlatory.actors")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Draft:
+    """Is the answer that a turn is writing. Made by `Agent.reply`; used as an async context manager, once.
+
+    Attributes:
+        id: names the draft on the wire.
+        turn: the turn it belongs to.
+        seq: the row that it became, once it is over and left one.
+        ending: set once its end is being committed; nothing is written then.
+        final: set once it is ending as the answer of its turn, which nothing stops then.
+        finish: how it ends: `done`, `stopped`, `error` or `interrupted`.
+        usage: what the provider counted for the stream consumed last, as it says it; None if it said nothing.
+        stop_reason: why the model of that stream stopped, in the provider's word.
+    """
+
+    def __init__(self, lane: TurnLane, turn: int, *, more: bool = False) -> None:
+        self.id = secrets.token_urlsafe(9)
+        self.turn = turn
+        self.seq: int | None = None
+        self.ending = self.final = False
+        self.finish = "done"
+        self.usage: dict[str, Any] | None = None
+        self.stop_reason: str | None = None
+        self._lane = lane
+        self._more = more
+        self._message = DraftMessage()
+        self._snapshot: DraftTold | None = None
+        self._end_task: asyncio.Task[None] | None = None
+        # How much was told, and how much is stored.
+        self._told_index = 0
+        self._told_size = 0
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._stored_size = 0
+        self._storing_size: int | None = None
+        self._checkpoint_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Says that nothing was written; it leaves no row then."""
+        return not self._message
+
+    # -- writing
+
+    async def write(self, text: str) -> None:
+        """Appends text to the answer. Half a character at its end waits for the other half.
+
+        Raises:
+            TooLarge: the answer would be over what a message may hold.
+        """
+        self._check_room(text)
+        self._message.add(text)
+        await self._wrote()
+
+    async def reasoning(self, text: str) -> None:
+        """Appends text to the reasoning that stands in front of, or between, parts of the answer."""
+        self._check_room(text)
+        self._message.reason(text)
+        await self._wrote()
+
+    async def tool_call(self, tool_call_id: str, tool_name: str, input: Mapping[str, Any]) -> None:
+        """Appends a tool call; `input` is a JSON object."""
+        await self.attach(
+            {"type": "tool-call", "toolCallId": tool_call_id, "toolName": tool_name, "input": dict(input)}
+        )
+
+    async def attach(self, part: Mapping[str, Any]) -> int:
+        """Appends a part of an assistant message, in JSON terms, such as a file; returns its place.
+
+        Raises:
+            CodecError: no assistant message holds such a part; or a tool call has the id of an earlier one.
+            TooLarge: the answer would be over what a message may hold.
+        """
+        stored = self._storable(part)
+        if stored.get("toolCallId") in self.tool_call_ids and stored["type"] == "tool-call":
+            raise CodecError("$.toolCallId", "an earlier tool call of this message has it")
+        place = self._message.put(stored)
+        await self._wrote()
+        return place
+
+    async def amend(self, place: int, fields: Mapping[str, Any]) -> None:
+        """Sets fields of the part at a place, such as the signature of a reasoning.
+
+        Raises:
+            IndexError: there is no part at this place.
+            CodecError, TooLarge: as `attach`.
+        """
+        self._message.finish()  # half a character at its end will not become whole any more
+        self._message.replace(place, self._storable({**self._message.parts[place], **fields}))
+        await self._wrote()
+
+    @property
+    def tool_call_ids(self) -> set[str]:
+        """Lists the ids of the tool calls so far."""
+        return {part["toolCallId"] for part in self._message.parts if part["type"] == "tool-call"}
+
+    async def consume(self, stream: object, *, stall_s: float | None = STALL_S) -> list[ToolCall]:
+        """Writes the answer of a model as it streams, and returns the tool calls in it.
+
+        Tool calls are in the draft once their arguments are whole; arguments that are no JSON object are kept as text
+        in `invalid`. The stream is closed whatever happens, so that a stop reaches the provider. If it fails, what
+        came until then is in the draft, and leaving the draft with the error commits it with finish `error`.
+
+        Args:
+            stream: what `chat.completions.create(stream=True)` or `responses.create(stream=True)` of the `openai` SDK
+                returns; `messages.create(stream=True)` or `messages.stream(...)` of the `anthropic` SDK; or any
+                asynchronous iterator of `str`. `messages.stream` itself fails at arguments that are no JSON.
+            stall_s: for how long nothing may come.
+
+        Raises:
+            TimeoutError: nothing came for `stall_s` seconds.
+            ModelFailed: the provider ended the answer without finishing it.
+            TooLarge: the answer would be over what a message may hold.
+            TypeError: the stream is none of the above.
+            Exception: what the SDK raises, such as for a connection that broke.
+        """
+        return await consume(self, stream, stall_s)
+
+    def _storable(self, part: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a part as it will be stored: what the end would refuse is refused here, where it costs one part."""
+        _, row = new_row({"role": "assistant", "content": [part]})
+        stored: dict[str, Any] = _decode(row.body)["content"][0]
+        if stored["type"] == "reasoning":
+            stored.setdefault("text", "")  # it may grow
+        self._check_room("", len(row.body))
+        return stored
+
+    def _check_room(self, text: str, size: int = 0) -> None:
+        if self.ending:
+            raise RuntimeError("the draft is over")
+        weight = self._message.weight + size
+        if weight + len(text) * CHARACTER_BYTES_MAX > DRAFT_BYTES_MAX:
+            weight += weight_of(text)
+            if weight > DRAFT_BYTES_MAX:
+                raise TooLarge("a draft", weight, DRAFT_BYTES_MAX)
+
+    async def _wrote(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._message.size - self._told_size >= FLUSH_CHARACTERS:
+            self.flush()
+        elif self._flush_timer is None:
+            self._flush_timer = loop.call_later(FLUSH_S, self.flush)
+        if self._message.size - self._stored_size >= CHECKPOINT_CHARACTERS:
+            self._checkpoint()
+        elif self._checkpoint_timer is None:
+            self._checkpoint_timer = loop.call_later(CHECKPOINT_S, self._checkpoint)
+        if self._message.index % WRITES_PER_STEP == 0:
+            await asyncio.sleep(0)  # an agent that writes without waiting is not alone in the process
+
+    # -- telling, as `HubDraft`
+
+    def flush(self) -> None:
+        """Tells what was written since the last flush."""
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        delta = self._message.flush()
+        self._told_size = self._message.size
+        if delta is not None:
+            self._told_index = delta.end
+            conversation = self._lane.conversation
+            event = DeltaTold(conversation.name, self.id, delta.start, delta.end, delta.ops)
+            conversation.hub.tell_delta(event)
+
+    def snapshot(self) -> DraftTold:
+        """Returns the draft as it was told so far, which is all of it just behind a flush; many share one."""
+        if self._snapshot is None or self._snapshot.index != self._told_index:
+            name = self._lane.conversation.name
+            self._snapshot = DraftTold(name, self.id, self.turn, self._told_index, self._message.message())
+        return self._snapshot
+
+    # -- storing
+
+    def _checkpoint(self) -> None:
+        """Stores the partial, unless the last one is still on its way: then it follows that one."""
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
+            self._checkpoint_timer = None
+        if self._storing_size is not None or self.ending or not self._message:
+            return
+        try:
+            future = self._lane.conversation.submit(self._partial())
+        except ParlatoryError as error:  # a crash now would cost what was written since the last one
+            self._checkpoint_failed(error)
+            return
+        self._storing_size = self._message.size
+        future.add_done_callback(self._checkpoint_done)
+
+    def _checkpoint_done(self, future: asyncio.Future[Any]) -> None:
+        size, self._storing_size = self._storing_size, None
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._checkpoint_failed(error)
+            return
+        self._stored_size = size or 0
+        if self._message.size > self._stored_size:
+            self._checkpoint_later()
+
+    def _checkpoint_failed(self, error: BaseException) -> None:
+        logger.warning("a draft of %r was not checkpointed: %s", self._lane.conversation.name, error)
+        self._stored_size = self._message.size  # not at each of the next writes, but in a second
+        self._checkpoint_later()
+
+    def _checkpoint_later(self) -> None:
+        if self._checkpoint_timer is None and not self.ending:
+            self._checkpoint_timer = asyncio.get_running_loop().call_later(CHECKPOINT_S, self._checkpoint)
+
+    def _partial(self) -> Batch:
+        self._lane.marks.checkpointed = True
+        return Batch(puts={CHECKPOINT: _encode(Checkpoint(self.id, self.turn, self._message.message()))})
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Begins the draft; it is told at once, empty."""
+        if self.ending:
+            raise RuntimeError("the draft is over")
+        self._lane.begin_draft(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends the draft: one row, or none if nothing was written.
+
+        Raises:
+            StorageError: its row could not be committed.
+        """
+        stopped = isinstance(error, asyncio.CancelledError | GeneratorExit)
+        ending = self.end("done" if error is None else self._lane.finish("stopped" if stopped else "error"))
+        # The end is not cancelled by halves: who stops the turn now waits for it.
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait({ending})
+            if not stopped:
+                raise
+
+    def end(self, finish: str) -> asyncio.Task[None]:
+        """Ends the draft, once; from this step on it is clear what it becomes. Returns the task that commits it."""
+        if self._end_task is None:
+            self.ending = True
+            self.finish = finish
+            self._message.finish()
+            self.flush()
+            for timer in (self._flush_timer, self._checkpoint_timer):
+                if timer is not None:
+                    timer.cancel()
+            if finish == "done":
+                self.final = not self.empty and not self._more and not self._has_open_calls()
+            else:
+                self.final = not self.empty and finish != "interrupted"
+            name = f"parlatory draft end {self._lane.conversation.name!r}"
+            self._end_task = asyncio.get_running_loop().create_task(self._end(), name=name)
+            self._lane.own_end(self._end_task)
+        return self._end_task
+
+    async def _end(self) -> None:
+        try:
+            if self.finish == "interrupted":
+                # As a crash would leave it: the next process makes an interrupted row of it.
+                if not self.empty:
+                    await self._lane.conversation.commit(self._partial())
+            elif self.empty:
+                await self._lane.commit_draft(self, None)
+            else:
+                finish = None if self.finish == "done" else self.finish
+                _, row = new_row(self._message.message(), by="agent", turn=self.turn, finish=finish)
+                await self._lane.commit_draft(self, row)
+        finally:
+            self._lane.end_draft(self, None)
+
+    def _has_open_calls(self) -> bool:
+        """Says that it asks for tools, so that more of the answer is to come."""
+        return any(part["type"] == "tool-call" and not part.get("providerExecuted") for part in self._message.parts)

@@ -1,0 +1,292 @@
+"""What a crash leaves, and what the next process makes of it (P7, P8)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from parlatory.actors import Agent, Draft, Runtime
+from parlatory.actors.turn_marks import ATTEMPT, CHECKPOINT, HANDLED, SINCE, SKIPPED, UNMARKED_ROWS_MAX
+from parlatory.actors.turns import GIVEN_UP
+from parlatory.storage import (
+    Batch,
+    Engine,
+    Partition,
+    StorageBusy,
+    StorageFull,
+    StoredMessage,
+    assistant_message,
+    new_row,
+)
+
+from .bots import Faults, Stage, actor
+from .fakes import Clock, Recorder, batch, new_user_row, until
+from .play import NAME, Play
+from .writers import Writer, never, rows_of, writer
+
+
+def partial(turn: int, text: str = "half an ans") -> dict[str, bytes]:
+    message = {"role": "assistant", "content": text}
+    return {CHECKPOINT: json.dumps({"id": "d1", "turn": turn, "message": message}).encode()}
+
+
+async def left(engine: Engine, *texts: str, **keys: bytes) -> Partition:
+    """What an earlier process left: messages without an answer, the mark, and keys."""
+    partition = await engine.partition(NAME)
+    puts = {SINCE: b"0", **{f"turn.{key}": value for key, value in keys.items()}}
+    await partition.commit(Batch(rows=batch(*texts).rows, puts=puts, work=True))
+    return partition
+
+
+async def restarted(engine: Engine, agent: type[Agent]) -> Runtime:
+    """A runtime that has taken up what was left."""
+    runtime = Runtime(engine, [agent], stop_grace_s=0.01)
+    await runtime.__aenter__()
+    assert runtime._redelivery is not None
+    await runtime._redelivery
+    return runtime
+
+
+async def test_t20_l07_the_partial_of_a_crash_is_one_interrupted_row_and_its_turn_is_delivered_again(
+    engine: Engine,
+) -> None:
+    stage = Stage()
+    seen: list[tuple[int, list[str], list[str]]] = []
+
+    async def script(agent: Writer, draft: Draft) -> None:
+        prompt = await agent.messages.to_openai()
+        seen.append((agent.turn.attempt, [row.text for row in agent.turn.rows], [row["content"] for row in prompt]))
+        await draft.write("the answer")
+
+    await (await left(engine, "hi")).commit(Batch(puts=partial(1)))
+    runtime = await restarted(engine, writer(stage, script))
+    record = await runtime.conversation(NAME)
+    assert await rows_of(record) == [
+        (1, "user", "hi", None, None),
+        (2, "assistant", "half an ans", 1, "interrupted"),
+        (3, "assistant", "the answer", 1, None),
+    ]
+    assert seen == [(2, ["half an ans"], ["hi"])]
+    assert not await record.keys(CHECKPOINT)
+    assert await engine.due(now=0) == []
+    await runtime.close()
+
+
+async def test_a_crash_behind_the_answer_leaves_nothing_to_do(engine: Engine) -> None:
+    stage = Stage()
+    partition = await left(engine, "hi")
+    _, answer = new_row(assistant_message("answer"), turn=1)
+    await partition.commit(Batch(rows=(answer,), puts={HANDLED: b"1"}))
+    runtime = await restarted(engine, writer(stage))
+    assert stage.calls == []
+    assert len(await rows_of(await runtime.conversation(NAME))) == 2
+    assert await engine.due(now=0) == []
+    await runtime.close()
+
+
+async def test_a_drain_in_mid_draft_leaves_what_a_crash_would(engine: Engine) -> None:
+    play = await Play.begin(engine, agent=writer(Stage()))
+    sink = Recorder()
+    await sink.open(play.record)
+    await play.send("wait")
+    await until(lambda: play.record.lane._draft is not None and not play.record.lane._draft.empty)
+    await play.runtime.drain(0)
+    assert sink.finishes == [(None, "interrupted")]
+    assert [state for _, state in sink.turns] == ["running"]
+    assert len(await rows_of(play.record)) == 1
+    keys = await play.record.keys("turn.")
+    assert json.loads(keys[CHECKPOINT])["message"]["content"] == "re wait"
+    assert HANDLED not in keys and keys[SINCE] == b"0"
+    assert await play.marked()
+    await play.runtime.close()
+
+
+async def test_a_drain_that_finds_the_answer_on_its_way_lets_the_turn_end(engine: Engine) -> None:
+    stage = Stage()
+
+    async def on_message(self: Writer, row: StoredMessage) -> None:
+        async with self.reply() as draft:
+            await draft.write("answer")
+        stage.begun.set()
+        await never()
+
+    play = await Play.begin(engine, agent=writer(stage, on_message=on_message))
+    sink = Recorder()
+    await sink.open(play.record)
+    await play.send("hi")
+    await stage.begun.wait()
+    await play.runtime.drain(0)
+    assert sink.turns == [(1, "running"), (1, "done")]
+    assert await play.handled() == 1
+    await play.runtime.close()
+
+
+async def test_after_three_attempts_a_row_says_so_and_the_agent_is_told(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage()
+    await left(engine, "hi", "two", attempt=b'{"seq":1,"number":3}')
+    runtime = await restarted(engine, writer(stage))
+    record = await runtime.conversation(NAME)
+    await record.lane.join()
+    assert await rows_of(record) == [
+        (1, "user", "hi", None, None),
+        (2, "user", "two", None, None),
+        (3, "assistant", GIVEN_UP, 1, "error"),
+        (4, "assistant", "re two", 2, None),
+    ]
+    assert stage.calls == ["failed hi 4", "message two", "finally", "behind"]
+    assert "is given up" in caplog.text
+    assert await engine.due(now=0) == []
+    await runtime.close()
+
+
+async def test_the_number_of_an_attempt_is_durable_before_it_starts(engine: Engine) -> None:
+    stage = Stage()
+    attempts: list[tuple[int, bytes]] = []
+
+    async def script(agent: Writer, draft: Draft) -> None:
+        attempts.append((agent.turn.attempt, (await agent._storage.lane.conversation.keys(ATTEMPT))[ATTEMPT]))
+
+    await left(engine, "hi", attempt=b'{"seq":1,"number":2}')
+    runtime = await restarted(engine, writer(stage, script))
+    assert attempts == [(3, b'{"seq":1,"number":3}')]
+    await runtime.close()
+
+
+async def test_an_attempt_that_cannot_be_counted_does_not_begin_and_is_not_forgotten(
+    engine: Engine, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await left(engine, "hi")
+    faults = Faults(engine)
+    refuse = [StorageFull("no space")]
+    faults.submits = lambda partition, batch: refuse.pop() if ATTEMPT in batch.puts and refuse else None
+    play = await Play.begin(engine)
+    sink = Recorder()
+    await sink.open(play.record)
+    await until(lambda: not refuse and play.record.lane.quiet)
+    assert play.stage.calls == [] and sink.turns == []
+    assert play.record.lane.state == ("queued", None)
+    await clock.advance(1)
+    await sink.until(lambda sink: (1, "done") in sink.turns)
+    assert play.stage.texts() == ["hi"]
+    await play.runtime.close()
+
+
+async def test_a_turn_that_was_stopped_while_it_waited_does_not_run_after_a_crash(engine: Engine) -> None:
+    stage = Stage()
+    await left(engine, "one", "two", "three", skipped=b"[2]")
+    runtime = await restarted(engine, actor(stage))
+    await (await runtime.conversation(NAME)).lane.join()
+    assert stage.texts() == ["one", "three"]
+    assert (await (await engine.partition(NAME)).keys(SKIPPED))[SKIPPED] == b"[]"
+    await runtime.close()
+
+
+async def test_a_disk_that_is_full_does_not_keep_a_conversation_from_being_read(
+    engine: Engine, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await (await left(engine, "hi")).commit(Batch(puts=partial(1)))
+    faults = Faults(engine)
+    full: list[Exception] = [StorageFull("no space")] * 2
+    faults.submits = lambda partition, batch: full.pop() if full else None
+    play = await Play.begin(engine)
+    sink = Recorder()
+    await sink.open(play.record)
+    assert "what a crash left in 'bot/ann' waits" in caplog.text
+    await until(lambda: not full and play.record.lane.quiet)
+    await clock.advance(1)
+    await sink.until(lambda sink: (1, "done") in sink.turns)
+    assert sink.seqs == [1, 2, 3]
+    assert [row[4] for row in await rows_of(play.record)] == [None, "interrupted", None]
+    await play.runtime.close()
+
+
+@pytest.mark.parametrize("checkpoint", [b"{", b'{"id":"d","turn":1,"message":{"role":"nobody"}}'])
+async def test_a_partial_that_cannot_be_read_costs_itself_only(
+    engine: Engine, checkpoint: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage()
+    if checkpoint == b"{" and "Sqlite" in type(engine).__name__:
+        checkpoint = b"{}"  # sqlite keeps JSON only
+    await left(engine, "hi", draft=checkpoint)
+    runtime = await restarted(engine, actor(stage))
+    assert stage.texts() == ["hi"]
+    assert "is lost" in caplog.text
+    assert not await (await engine.partition(NAME)).keys(CHECKPOINT)
+    await runtime.close()
+
+
+# -- where answering begins
+
+
+async def test_an_agent_that_learns_to_answer_does_not_answer_its_whole_history(engine: Engine) -> None:
+    class Bot(Agent):
+        pass
+
+    silent = await Play.begin(engine, agent=Bot)
+    await silent.send("one", "two")
+    stage = Stage()
+    play = await Play.begin(engine, stage)
+    await play.send("three")
+    await play.record.lane.join()
+    assert stage.texts() == ["three"]
+    assert (await play.record.keys(SINCE))[SINCE] == b"2"
+    await play.runtime.drain(0)
+    await silent.runtime.drain(0)
+
+
+async def test_where_it_began_is_known_after_a_crash_before_the_first_answer(engine: Engine) -> None:
+    class Bot(Agent):
+        pass
+
+    silent = await Play.begin(engine, agent=Bot)
+    await silent.send("one")
+    stage = Stage()
+    dying = await Play.begin(engine, stage)
+    await dying.send("wait")
+    await stage.begun.wait()
+    await dying.runtime.drain(0)
+    again = Stage()
+    again.leave.set()
+    runtime = await restarted(engine, actor(again))
+    assert again.texts() == ["wait"]
+    await runtime.close()
+
+
+async def test_the_place_is_stored_with_the_first_message_and_not_again(engine: Engine) -> None:
+    play = await Play.begin(engine)
+    faults = Faults(engine)
+    await play.send("one")
+    await play.record.lane.join()
+    await play.send("two")
+    await play.record.lane.join()
+    assert [SINCE in batch.puts for batch in faults.submitted if batch.work] == [True, False]
+    await play.runtime.close()
+
+
+async def test_a_message_refused_first_leaves_the_place_to_the_next(engine: Engine) -> None:
+    play = await Play.begin(engine)
+    faults = Faults(engine)
+    refuse = [StorageBusy("queue"), StorageFull("no space")]
+    faults.submits = lambda partition, batch: refuse.pop() if refuse else None
+    for _ in range(2):
+        with pytest.raises((StorageBusy, StorageFull)):
+            play.record.post(new_user_row("refused"))
+    await play.send("one")
+    await play.record.lane.join()
+    assert (await play.record.keys(SINCE))[SINCE] == b"0"
+    assert play.stage.texts() == ["one"]
+    await play.runtime.close()
+
+
+async def test_the_mark_moves_over_many_rows_that_nobody_asked_for(engine: Engine) -> None:
+    partition = await left(engine, "hi")
+    _, news = new_row(assistant_message("news"))
+    rows = (news,) * (UNMARKED_ROWS_MAX + 1)
+    await partition.commit(Batch(rows=rows, puts={HANDLED: b"1"}, work=False))
+    play = await Play.begin(engine)
+    assert await play.handled() == len(rows) + 1
+    assert play.record.lane.idle
+    await play.runtime.close()
