@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .agent import Agent
+    from .approvals import approval, is_approval
+    from .consume_ops import ModelFailed
     from .conversation import Conversation
     from .draft import Draft
     from .errors import Draining, MailboxFull, TurnBusy, UnknownAgent
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from .position import PositionRequest
     from .ref import Ref
     from .runtime import Runtime
+    from .tool_schema import tool, tool_schemas
     from .turn import OnBusy, Turn
 
 __all__ = [
@@ -41,6 +44,7 @@ __all__ = [
     "Event",
     "Live",
     "MailboxFull",
+    "ModelFailed",
     "OnBusy",
     "Opened",
     "PositionRequest",
@@ -55,6 +59,10 @@ __all__ = [
     "TurnBusy",
     "TurnTold",
     "UnknownAgent",
+    "approval",
+    "is_approval",
+    "tool",
+    "tool_schemas",
 ]
 
 _HOME = {
@@ -69,6 +77,7 @@ _HOME = {
     "Event": ".events",
     "Live": ".events",
     "MailboxFull": ".errors",
+    "ModelFailed": ".consume_ops",
     "OnBusy": ".turn",
     "Opened": ".events",
     "PositionRequest": ".position",
@@ -83,6 +92,10 @@ _HOME = {
     "TurnBusy": ".errors",
     "TurnTold": ".events",
     "UnknownAgent": ".errors",
+    "approval": ".approvals",
+    "is_approval": ".approvals",
+    "tool": ".tool_schema",
+    "tool_schemas": ".tool_schema",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name

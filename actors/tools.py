@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from ..storage import Batch, MessageLog, ParlatoryError, StoredMessage, ToolCall, check_message, new_row
-from .approval import Approval, approvals_in, is_approval, paired, tool_results
+from .approvals import Approval, approvals_in, is_approval, paired, tool_results
 from .tool_schema import ArgumentsError, ToolOptions, arguments_of, convert, options_of, tool, tool_schemas
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ async def read_marks(conversation: Conversation) -> dict[str, Mark]:
 
 
 async def prompt_rows(rows: list[StoredMessage], conversation: Conversation) -> list[StoredMessage]:
-    """Returns the rows of a prompt, in its order, with calls and results paired; see `approval.paired`."""
+    """Returns the rows of a prompt, in its order, with calls and results paired; see `approvals.paired`."""
     if not any(row.role == "tool" or row.message.tool_calls or approvals_in(row) for row in rows):
         return rows
     marks = (await read_marks(conversation)).values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..storage import MessageLog, StoredMessage
+from .tools import prompt_rows
 
 if TYPE_CHECKING:
     from .conversation import TurnStorage
@@ -20,10 +21,12 @@ class TurnLog(MessageLog):
         self._storage = storage
 
     async def history(self) -> list[StoredMessage]:
-        """Returns the rows of a prompt: without what has no turn yet, each reply behind the message it answers."""
+        """Returns the rows of a prompt: without what has no turn yet, each reply and result behind what it answers."""
         rows = await self.all()
         turn = self._storage.lane.turn
-        return rows if turn is None else in_turn_order(rows, turn.id)
+        if turn is None:
+            return rows
+        return await prompt_rows(in_turn_order(rows, turn.id), self._storage.lane.conversation)
 
 
 def in_turn_order(rows: list[StoredMessage], turn: int) -> list[StoredMessage]:

@@ -15,7 +15,7 @@ import random
 from anthropic import AsyncAnthropic
 
 from parlatory import Agent
-from parlatory.actors.tools import tool_schemas
+from parlatory.actors import tool_schemas
 from parlatory.storage import StoredMessage
 
 MODEL = os.environ.get("MODEL", "claude-sonnet-4-5")

@@ -15,7 +15,7 @@ import random
 from openai import AsyncOpenAI
 
 from parlatory import Agent
-from parlatory.actors.tools import tool_schemas
+from parlatory.actors import tool_schemas
 from parlatory.storage import StoredMessage
 
 MODEL = os.environ.get("MODEL", "gpt-5-mini")

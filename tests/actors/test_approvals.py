@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from parlatory.actors.approval import APPROVAL, approval, approvals_in, is_approval, paired
+from parlatory.actors.approvals import APPROVAL, approval, approvals_in, is_approval, paired
 from parlatory.actors.tools import key_of, tool
 from parlatory.storage import (
     Batch,
