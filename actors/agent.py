@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -33,6 +34,10 @@ def kebab_case(name: str) -> str:
 def wire_name_of(agent: type[Agent] | str) -> str:
     """Returns the name under which clients address an agent: the kebab case of its class, or its own `name =`."""
     return agent if isinstance(agent, str) else agent.wire_name
+
+
+HOOKS = {"__init__": 2, "on_start": 0, "on_message": 1, "on_turn_failed": 1, "on_stop": 0}
+"""What an agent may override, and with how many arguments it is called."""
 
 
 class Agent:
@@ -79,6 +84,8 @@ class Agent:
                 "beginning with a letter, at most 32 characters"
             )
         cls.wire_name = wire_name
+        for hook, arguments in HOOKS.items():
+            _check_hook(cls, hook, arguments)
 
     def __init__(self, name: str, storage: TurnStorage) -> None:
         self.name = name
@@ -208,3 +215,15 @@ class Agent:
 
     def _tools(self) -> Tools:
         return Tools(self._storage, self.messages, self.turn)
+
+
+def _check_hook(agent: type[Agent], hook: str, arguments: int) -> None:
+    """Refuses a method that could never be called, when the class is made and not at the first message."""
+    function = getattr(agent, hook)
+    if hook != "__init__" and not inspect.iscoroutinefunction(function):
+        raise TypeError(f"{agent.__name__}.{hook} is called with await: write `async def {hook}(...)`")
+    try:
+        inspect.signature(function).bind(None, *range(arguments))
+    except TypeError as error:
+        what = "(self, name, storage), and passes them on" if hook == "__init__" else f"{arguments} beside self"
+        raise TypeError(f"{agent.__name__}.{hook} takes {what}: {error}") from None

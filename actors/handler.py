@@ -58,7 +58,9 @@ class Handler:
             self._end(True)
             return "stopped"
         loop = asyncio.get_running_loop()
-        task = self._task = loop.create_task(coroutine, name=f"parlatory {self.what} of {self.conversation!r}")
+        task = self._task = loop.create_task(
+            _contained(coroutine), name=f"parlatory {self.what} of {self.conversation!r}"
+        )
         if self._watchdog is not None:
             self._watchdog.watch(task, self)
         try:
@@ -104,3 +106,14 @@ class Handler:
             logger.error("the handler of %r is stuck in %s: it swallows its cancellation", self.conversation, self.what)
         if not self._over.done():
             self._over.set_result(over)
+
+
+async def _contained(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Runs user code; what would end the process is a failure of this handler.
+
+    Otherwise one message could end the server, and each that takes it up after that.
+    """
+    try:
+        await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the handler raised {type(error).__name__}, which is not passed on") from error

@@ -216,7 +216,12 @@ async def _serve_until_stopped(application: Application, options: argparse.Names
             await server.close()
     finally:
         await engine.close()
-    return 0 if engine.failed is None else 1
+    code = 0 if engine.failed is None else 1
+    stuck = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    if stuck:  # user code that swallows its cancellation: the loop would wait for it for ever
+        print(f"leaving without {len(stuck)} task(s) that do not end; the log names them", file=sys.stderr, flush=True)
+        os._exit(code)
+    return code
 
 
 def _chat(options: argparse.Namespace) -> int:

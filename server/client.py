@@ -23,11 +23,11 @@ import random
 import re
 import secrets
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from inspect import isawaitable
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from websockets.exceptions import InvalidURI
 from websockets.uri import parse_uri
@@ -43,6 +43,7 @@ from ..storage import (
     UserMessage,
     check_message,
     check_name,
+    normalize,
     user_message,
 )
 from .client_drafts import Draft
@@ -301,7 +302,7 @@ class Chat:
 
     async def send(
         self,
-        message: str | Message | Iterable[object],
+        message: str | Message | Mapping[str, Any] | Iterable[object],
         *,
         timeout_s: float | None = None,
         client_id: str | None = None,
@@ -312,7 +313,7 @@ class Chat:
         sent yet. If it was, it stays with the client until it is answered: it may be appended although nobody waits.
 
         Args:
-            message: text, the parts of a user message, or a message.
+            message: text, the parts of a user message, a message, or a mapping that `normalize` reads.
             timeout_s: how long to wait; for ever if it is None.
             client_id: the id under which the server knows the message again, 1 to 64 of `[A-Za-z0-9_-]` and
                 unguessable. Drawn at random; to be given by an application that keeps what it sends across restarts.
@@ -334,8 +335,10 @@ class Chat:
             raise ClientMisuse("client_id is 1 to 64 of [A-Za-z0-9_-]")
         if isinstance(message, str):
             message = user_message(message)
+        elif isinstance(message, Mapping):
+            message = normalize(message)
         elif not isinstance(message, _MESSAGES):
-            message = UserMessage(content=tuple(message))  # type: ignore[arg-type] # checked below
+            message = UserMessage(content=_parts(message))
         # Its size is checked when the limits of the server are known.
         body = check_message(message, max_bytes=2**53)
         return await self._link.send(self.conversation, client_id, body, timeout_s)
@@ -493,3 +496,8 @@ class Events:
     async def __anext__(self) -> ChatEvent:
         """Returns the next row, draft, turn or signal; raises as the iteration over the chat does."""
         return await self._chat._next_event()
+
+
+def _parts(content: object) -> Any:
+    """Returns parts as a tuple, and anything else as it is: the append check refuses that, and says where."""
+    return tuple(content) if isinstance(content, Iterable) and not isinstance(content, bytes) else content

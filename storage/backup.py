@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,19 +58,10 @@ def backup_data(directory: Path, to: Path, progress: Progress | None = None) -> 
         StorageError: there is no data, `to` holds some, or the disk is full.
     """
     target = _vacant(to)
-    partial = target.with_suffix(".partial")
     try:
-        with _opened(directory) as source, contextlib.closing(sqlite3.connect(partial)) as copy:
-            # One read transaction over all steps: otherwise every commit of the server would make the copy start over.
-            source.execute("BEGIN")
-            source.execute("SELECT count(*) FROM meta").fetchone()
-            source.backup(copy, pages=PAGES_PER_STEP, progress=_page_progress(progress))
-            _renew_epoch(copy)
-        partial.rename(target)
+        _copy(directory, target, progress)
     except (sqlite3.Error, OSError) as error:
         raise StorageError(f"the backup of {directory} failed: {error}") from error
-    finally:
-        _remove(partial)
     return target.stat().st_size
 
 
@@ -81,7 +71,7 @@ def restore_data(backup: Path, directory: Path, progress: Progress | None = None
     Args:
         backup: what `backup_data` made.
         directory: the data directory to make; it must not hold data.
-        progress: is told of bytes copied.
+        progress: is told of pages copied.
 
     Raises:
         StorageError: there is no backup, it is damaged, or `directory` holds data.
@@ -94,18 +84,11 @@ def restore_data(backup: Path, directory: Path, progress: Progress | None = None
     target = _vacant(directory)
     lock = DirectoryLock(directory)
     lock.acquire()
-    partial = target.with_suffix(".partial")
     try:
-        shutil.copyfile(backup / FILE, partial)
-        with contextlib.closing(sqlite3.connect(partial)) as copy:
-            _renew_epoch(copy)
-        partial.rename(target)
-        if progress is not None:
-            progress(1, 1)
+        _copy(backup, target, progress)
     except (sqlite3.Error, OSError) as error:
         raise StorageError(f"restoring {backup} failed: {error}") from error
     finally:
-        _remove(partial)
         lock.release()
 
 
@@ -195,6 +178,21 @@ def _vacant(directory: Path) -> Path:
     if target.exists():
         raise StorageError(f"{directory} holds data already; give an empty directory")
     return target
+
+
+def _copy(directory: Path, target: Path, progress: Progress | None) -> None:
+    """Copies the data of a directory, its WAL included, into a file with an epoch of its own."""
+    partial = target.with_suffix(".partial")
+    try:
+        with _opened(directory) as source, contextlib.closing(sqlite3.connect(partial)) as copy:
+            # One read transaction over all steps: otherwise every commit of a server would make the copy start over.
+            source.execute("BEGIN")
+            source.execute("SELECT count(*) FROM meta").fetchone()
+            source.backup(copy, pages=PAGES_PER_STEP, progress=_page_progress(progress))
+            _renew_epoch(copy)
+        partial.rename(target)
+    finally:
+        _remove(partial)
 
 
 def _remove(partial: Path) -> None:

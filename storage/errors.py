@@ -126,8 +126,8 @@ class HookError(ParlatoryError):
 
     code = "hook"
 
-    def __init__(self, rows: Sequence[StoredMessage]) -> None:
-        super().__init__(f"on_append raised after {len(rows)} row(s) were committed, up to seq {rows[-1].seq}")
+    def __init__(self, rows: Sequence[StoredMessage], raised: str = "an error") -> None:
+        super().__init__(f"on_append raised {raised} after {len(rows)} row(s) were committed, up to {rows[-1].seq}")
         self.rows = tuple(rows)
 
 

@@ -230,7 +230,7 @@ class MessageLog:
         try:
             self._on_append(rows)
         except Exception as error:
-            raise HookError(rows) from error
+            raise HookError(rows, repr(error)) from error
         finally:
             self._telling = False
 

@@ -6,7 +6,7 @@ lists. A constructor does not validate, msgspec's way: `codec.check_message` doe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 import msgspec
@@ -317,14 +317,21 @@ def system_message(text: str, **fields: Unpack[MessageFields]) -> SystemMessage:
 
 def user_message(content: str | Iterable[UserPart], **fields: Unpack[MessageFields]) -> UserMessage:
     """Makes a user message of text or parts."""
-    return UserMessage(content=content if isinstance(content, str) else tuple(content), **fields)
+    return UserMessage(content=_content(content), **fields)
 
 
 def assistant_message(content: str | Iterable[AssistantPart], **fields: Unpack[MessageFields]) -> AssistantMessage:
     """Makes an assistant message of text or parts."""
-    return AssistantMessage(content=content if isinstance(content, str) else tuple(content), **fields)
+    return AssistantMessage(content=_content(content), **fields)
 
 
 def tool_message(results: Iterable[ToolPart], **fields: Unpack[MessageFields]) -> ToolMessage:
     """Makes a tool message of tool results."""
-    return ToolMessage(content=tuple(results), **fields)
+    return ToolMessage(content=_content(results), **fields)
+
+
+def _content(content: Any) -> Any:
+    """Returns text and what is neither text nor parts as it is: the append check refuses that, and says where."""
+    if isinstance(content, str | bytes | bytearray | Mapping) or not isinstance(content, Iterable):
+        return content
+    return tuple(content)

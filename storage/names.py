@@ -20,6 +20,8 @@ def split_name(conversation: str) -> tuple[str, str]:
     Raises:
         InvalidName: the string is none; the error says which rule it breaks.
     """
+    if not isinstance(conversation, str):
+        raise InvalidName(conversation, "it is a string")
     agent, slash, name = conversation.partition("/")
     if not slash:
         raise InvalidName(conversation, "it has the form <agent>/<name>")

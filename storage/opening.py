@@ -30,6 +30,8 @@ async def open_engine(
     """
     if durability not in ("full", "normal"):
         raise ValueError(f"durability is 'full' or 'normal', not {durability!r}")
+    if not isinstance(address, str):
+        raise ValueError(f"an address is a string such as 'sqlite:///data', not {address!r}")
     if address == "memory:":
         return MemoryEngine()
     scheme, separator, path = address.partition(":///")

@@ -91,7 +91,8 @@ def judge(path: Path) -> Iterator[str]:
 def run(code: str) -> set[str]:
     """The names of the modules that are loaded after `code`, in a fresh interpreter."""
     script = f"{code}\nimport sys\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT.parent, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-P", "-c", script]  # -P: a checkout beside it may be named parlatory
+    done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 

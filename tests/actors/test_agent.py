@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import types
+from typing import Any
 
 import pytest
 
@@ -118,3 +119,20 @@ async def test_an_agent_that_does_not_answer_is_never_made(engine: Engine) -> No
         assert len(runtime.residency) == 0
         assert sink.turns == []
         assert await engine.due(now=0) in ([], ())
+
+
+def test_what_could_never_be_called_is_refused_when_the_class_is_made() -> None:
+    with pytest.raises(TypeError, match=r"Sync.on_message is called with await: write `async def on_message"):
+
+        class Sync(Agent):
+            def on_message(self, row: Any) -> None: ...  # type: ignore[override]
+
+    with pytest.raises(TypeError, match="Few.on_message takes 1 beside self: too many positional arguments"):
+
+        class Few(Agent):
+            async def on_message(self) -> None: ...  # type: ignore[override]
+
+    with pytest.raises(TypeError, match="Init.__init__ takes .self, name, storage., and passes them on"):
+
+        class Init(Agent):
+            def __init__(self, x: int) -> None: ...

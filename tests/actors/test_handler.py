@@ -100,3 +100,14 @@ async def test_one_that_swallows_two_cancellations_is_stuck_and_waited_for(
     leave.set()
     assert await running == "done"
     assert not await handler.over()
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+async def test_what_would_end_the_process_fails_the_handler_alone(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def leave() -> None:
+        raise kind(3)
+
+    assert await made().run(leave()) == "error"
+    assert f"the handler raised {kind.__name__}" in caplog.text

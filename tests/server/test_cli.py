@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from parlatory import connect
 from parlatory.server import cli
 from parlatory.storage import InvalidName, MessageLog, open_engine, user_message
 
@@ -323,3 +324,23 @@ async def test_origins_of_the_command_line_let_in_who_names_none(bots: str, tmp_
     with served(bots, tmp_path / "data", "--origin", "https://chat.example", "--drain", "0") as server:
         async with Peer.admitted(server.url) as peer, Peer.to(server.url, origin="https://chat.example"):
             await peer.barrier()
+
+
+def test_a_handler_that_swallows_its_cancellation_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    stubborn = tmp_path / "stubborn.py"
+    stubborn.write_text(
+        "import asyncio\nfrom parlatory import Agent\nclass Stubborn(Agent):\n"
+        "    async def on_message(self, row):\n        while True:\n            try:\n"
+        "                await asyncio.Event().wait()\n"
+        "            except asyncio.CancelledError:\n                pass\n"
+    )
+    with served(str(stubborn), tmp_path / "data", "--drain", "0") as server:
+        asyncio.run(_post(server.url, "stubborn/a"))
+        code, said = server.stop()
+    assert code == 0
+    assert "is stuck in turn 1" in said and "leaving without" in said
+
+
+async def _post(url: str, conversation: str) -> None:
+    async with connect(url, conversation) as chat:
+        assert await chat.send("hi") == 1
