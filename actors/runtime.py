@@ -151,6 +151,7 @@ class Runtime:
                 raise UnknownAgent(agent_name, tuple(self.agents))
             # One loading per name: who comes meanwhile waits for the same record.
             loading = asyncio.get_running_loop().create_task(self._load(name, agent), name=f"parlatory load {name!r}")
+            loading.add_done_callback(_retrieved)
             self._loading[name] = loading
         return await asyncio.shield(loading)
 
@@ -308,6 +309,12 @@ class Runtime:
         """Raises Draining once the runtime is stopping."""
         if self.draining:
             raise Draining
+
+
+def _retrieved(task: asyncio.Task[Conversation]) -> None:
+    """Takes note of how a loading ended, though everybody who waited for it has been cancelled."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _join(lanes: Collection[TurnLane], timeout_s: float) -> None:

@@ -35,7 +35,7 @@ from typing import Any
 
 from parlatory import Agent, Runtime
 from parlatory.actors import hub as hub_module
-from parlatory.actors import turns as turns_module
+from parlatory.actors import turn_marks as marks_module
 from parlatory.server import app as app_module
 from parlatory.server.limits import Limits
 from parlatory.storage import StorageError, StoredMessage
@@ -56,7 +56,7 @@ PATCHED = (
     (hub_module, "RUN_ROWS_MAX", (1, 3, 200)),
     (hub_module, "FAN_OUT_MAX", (1, 2, 256)),
     (hub_module, "PUMPS_PER_STEP", (1, 32)),
-    (turns_module, "PAGE_ROWS", (1, 3, 64)),
+    (marks_module, "PAGE_ROWS", (1, 3, 64)),
     (sqlite_module, "CHECKPOINT_BYTES", (1, 50_000, 16 << 20)),
 )
 
@@ -255,6 +255,7 @@ class Host:
             self.engine,
             agents(world, self),
             idle_timeout_s=world.idle_timeout_s,
+            watchdog_s=None,  # a thread, which looks at another clock
             max_resident=world.max_resident,
             mailbox_max=world.mailbox_max,
             redeliveries_max=2,
@@ -340,6 +341,7 @@ def agents(world: World, host: Host) -> list[type[Agent]]:
     class Echo(Agent):
         """Does what its message says, with pauses, and looks out for others that do so at the same time."""
 
+        max_attempts = 1_000  # worlds kill more often than a message may be given up for
         _inside: dict[str, object] = {}
 
         async def on_start(self) -> None:
