@@ -1,6 +1,6 @@
 """Three agents for trying a client: `relay` passes rows on, `echo` answers, `vault` is closed to everybody.
 
-    parlatory serve examples/echo.py --data /tmp/echo-data
+    parlatory serve examples/echo.py --data ./echo-data
 
 Tokens are `user:<name>`; without one a client is anonymous.
 """

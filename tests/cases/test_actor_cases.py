@@ -1,4 +1,4 @@
-"""Cases of /work/shared/CASES.md that live in the actors, and what the first issue must show of them.
+"""Cases from the field that live in the actors, and what must be shown of them.
 
 Each test carries the id of its case, so that a report from the field is found from its test, and the other way round.
 """
