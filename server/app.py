@@ -27,6 +27,7 @@ from ..actors import Runtime
 from ..storage import StorageError
 from .access import Access, Authenticate, Authorize
 from .connection import Connection
+from .http import HttpRequest, Site, read_headers, respond
 from .limits import Limits
 from .protocol import Shut
 from .reaper import Reaper
@@ -77,6 +78,9 @@ class Server:
         self.boot = secrets.token_hex(8)
         self.clock: Callable[[], float] = time.time
         self.reaper = Reaper(lambda: self._connections, limits)
+        self.site = Site(access, lambda: self.clock())
+        self.site.add("/healthz", lambda _: respond(200, "ok\n"))
+        self.site.add("/readyz", self._readiness)
         self._origins = origins
         # Everything is allowed to everybody on this machine: then not to web pages from elsewhere.
         self._local = local
@@ -217,24 +221,26 @@ class Server:
     def _process_request(
         self, connection: ServerConnection, request: Request
     ) -> Response | None | Awaitable[Response | None]:
-        """Answers probes, and refuses handshakes that are not for the protocol."""
+        """Answers what is asked over plain HTTP, and refuses handshakes that are not for the protocol."""
         path, _, query = request.path.partition("?")
-        if path == "/healthz":
-            return connection.respond(200, "ok\n")
-        if path == "/readyz":
-            return self._readiness(connection)
+        found = self.site.find(path)
+        if found is not None and not _holds_token(query):
+            headers = read_headers(request, cookies=self._origins is not None)
+            remote = connection.remote_address
+            asked = HttpRequest(path, query, headers, str(remote[0]) if isinstance(remote, tuple) else "")
+            return self.site.answer(found, asked)
         refusal = self._handshake_refusal(path, query, request)
         if refusal is None:
             return None
         status, text = refusal
         logger.info("connection %s refused with HTTP %d: %s", connection.id, status, text)
-        return connection.respond(status, f"{text}\n")
+        return respond(status, f"{text}\n")
 
     def _handshake_refusal(self, path: str, query: str, request: Request) -> tuple[int, str] | None:
+        if _holds_token(query):
+            return 400, "A token does not belong into a URL, where logs keep it; send it in the hello frame."
         if path != PATH:
             return 404, f"Nothing is here. Clients connect to {PATH}."
-        if "token" in unquote(query).lower():
-            return 400, "A token does not belong into a URL, where logs keep it; send it in the hello frame."
         headers = request.headers
         offered = [one.strip() for one in ",".join(headers.get_all("Sec-WebSocket-Protocol")).split(",")]
         if headers.get_all("Upgrade") and SUBPROTOCOL not in offered:
@@ -254,16 +260,16 @@ class Server:
             return origin in self._origins
         return origin is None or not self._local or is_loopback(_host_of(origin))
 
-    async def _readiness(self, connection: ServerConnection) -> Response:
+    async def _readiness(self, _request: HttpRequest) -> Response:
         """Answers whether sockets are welcome: storage answers, and the server does not drain."""
         try:
             if not self.draining and self.runtime.engine.failed is None:
                 async with asyncio.timeout(READY_TIMEOUT_S):
                     await self.runtime.engine.list(limit=1)
-                return connection.respond(200, "ready\n")
+                return respond(200, "ready\n")
         except (StorageError, TimeoutError) as error:
             logger.warning("not ready: storage does not answer: %r", error)
-        return connection.respond(503, "not ready\n")
+        return respond(503, "not ready\n")
 
     # -- access
 
@@ -380,6 +386,10 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _holds_token(query: str) -> bool:
+    return "token" in unquote(query).lower()
 
 
 def _host_of(origin: str) -> str:

@@ -49,6 +49,7 @@ from .frames import (
     encode,
     encode_error,
 )
+from .http import read_headers
 from .protocol import Refusal, ServerSession, SessionState, Shut, echo_for
 from .socket import Socket
 from .told import wire_of
@@ -434,11 +435,8 @@ class Connection(Socket):
     async def _authenticated(self, token: str | None) -> Principal | None:
         """Returns the principal of a token that is valid now, or None."""
         assert self.request is not None
-        headers: dict[str, str] = {}
-        for name, value in self.request.headers.raw_items():
-            name = name.lower()
-            if name != "cookie" or self.app.may_use_cookies(self):
-                headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        brings = "Cookie" in self.request.headers
+        headers = read_headers(self.request, cookies=brings and self.app.may_use_cookies(self))
         remote = self.remote_address
         request = AccessRequest(token, self._client, headers, str(remote[0]) if isinstance(remote, tuple) else "")
         principal = await self.app.access.authenticate(request)
