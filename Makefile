@@ -3,13 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# How many processes share the tests; 0 is none, for a debugger.
+WORKERS ?= auto
 
 .PHONY: help demo test crash hostile lint types run-env dev-env python
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo    serve a chat on this machine and talk to it; the data stays in ./demo-data'
-	@echo 'make test    run the tests (ARGS="-k name" selects, COVERAGE=1 measures)'
+	@echo 'make test    run the tests (ARGS="-k name" selects, COVERAGE=1 measures, WORKERS=0 runs them in one process)'
 	@echo 'make crash   kill a loaded server 500 times'
 	@echo 'make hostile send a server 200,000 hostile frames'
 	@echo 'make sim     run 10,000 simulated worlds (SEEDS=n: so many)'
@@ -24,7 +26,7 @@ ifdef COVERAGE
 	$(BIN)/python -m coverage run -m pytest -q $(ARGS)
 	$(BIN)/python -m coverage report
 else
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
 endif
 
 # The long runs of what `make test` runs in short.
@@ -37,7 +39,7 @@ hostile: dev-env
 # Twenty minutes on one core; `make test` runs 300 of them.
 SEEDS ?= 10000
 sim: dev-env
-	PARLATORY_SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q tests/sim $(ARGS)
+	PARLATORY_SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/sim $(ARGS)
 
 lint: dev-env
 	$(BIN)/python -m ruff check .

@@ -553,7 +553,7 @@ async def test_closing_while_others_read_and_append(engine: SqliteEngine, tmp_pa
     while not closing.done():
         tasks.append(asyncio.create_task(texts(engine)))
         tasks.append(asyncio.create_task(append(engine, "late")))
-        await asyncio.sleep(0)
+        await asyncio.wait({closing}, timeout=0.0001)  # a busy loop would keep the engine's threads from the GIL
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} <= {list, int, StorageClosed}
     assert [type(each) for each in await asyncio.gather(*appends, return_exceptions=True)] == [int] * 20
