@@ -236,12 +236,15 @@ class TurnMarks:
 
     # -- writing
 
+    def has_begun(self, seq: int) -> bool:
+        """Says whether an earlier process may have begun the turn of a message."""
+        return self._begun is not None and self._begun.seq == seq
+
     async def count_attempt(self, seq: int) -> int:
         """Returns which attempt at a turn begins; from the second on the number is durable before it does."""
-        begun = self._begun
-        if begun is None or begun.seq != seq:
+        if self._begun is None or self._begun.seq != seq:
             return 1
-        number = begun.number + 1
+        number = self._begun.number + 1
         await self._conversation.commit(Batch(puts={ATTEMPT: _encode(Attempt(seq, number))}))
         self._begun = None
         return number

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -335,6 +335,7 @@ class TurnLane:
         handler = self._new_handler(f"turn {row.seq}")
         self._turn, self._answer = row.seq, None
         try:
+            earlier = await self._earlier(row.seq) if self.marks.has_begun(row.seq) else []
             attempt = await self.marks.count_attempt(row.seq)
         except BaseException:  # it did not begin
             self.marks.put_back([row])
@@ -350,7 +351,7 @@ class TurnLane:
         self.watched(bool(self._conversation.hub.subscriptions))
         state: TurnState = "error"  # what cannot be made durable is not told as done
         try:
-            state = await self._play(row, attempt, handler)
+            state = await self._play(row, attempt, earlier, handler)
         finally:
             handler.close()
             cut = self._cut(handler)
@@ -363,7 +364,7 @@ class TurnLane:
         """Says that a turn ended with its process, so that its message is delivered again."""
         return handler.cause == "interrupt" and self._answer is None
 
-    async def _play(self, row: Row, attempt: int, handler: Handler) -> TurnState:
+    async def _play(self, row: Row, attempt: int, earlier: list[Row], handler: Handler) -> TurnState:
         """Runs the user code of a turn, sees to its draft and its mark, and returns how it ended."""
         given_up = attempt > self.agent.max_attempts
         if given_up:
@@ -372,7 +373,7 @@ class TurnLane:
             self._unsaved += (said,)
             await self._settle(Batch())
             self._answer = "error"
-        ended = await handler.run(self._deliver(row, attempt, given_up))
+        ended = await handler.run(self._deliver(row, attempt, earlier, given_up))
         if self._draft is not None:  # left open, or its end has been waited for no longer
             self._draft.end(self.finish(ended))
         if self._ending:
@@ -385,29 +386,29 @@ class TurnLane:
             return "done" if self._answer == "done" else "error" if handler.cause == "timeout" else "stopped"
         return "waiting" if ended == "done" and self.turn is not None and self.turn.waiting else ended
 
-    async def _deliver(self, row: Row, attempt: int, given_up: bool) -> None:
-        stored = row.stored(self._conversation.name)
+    async def _deliver(self, row: Row, attempt: int, earlier: list[Row], given_up: bool) -> None:
+        name = self._conversation.name
+        stored = row.stored(name)
+        before = [one.stored(name) for one in earlier]
         agent = await self._activated()
-        earlier = await self._earlier(row.seq) if attempt > 1 else ()
         seconds = self.agent.turn_timeout_s
         timer = None
         if seconds is not None:
             loop = asyncio.get_running_loop()
             timer = loop.call_later(seconds, self._overdue)
-        self.turn = Turn(stored, attempt, earlier, None if timer is None else timer.when())
+        self.turn = Turn(stored, attempt, before, None if timer is None else timer.when())
         try:
             await (agent.on_turn_failed(stored) if given_up else agent.on_message(stored))
         finally:
             if timer is not None:
                 timer.cancel()
 
-    async def _earlier(self, turn: int) -> list[Any]:
+    async def _earlier(self, turn: int) -> list[Row]:
         """Returns the rows that earlier attempts of a turn appended."""
-        conversation = self._conversation
-        found = []
+        found: list[Row] = []
         after = turn
-        while rows := await conversation.read(after=after, limit=EARLIER_PAGE_ROWS):
-            found += [row.stored(conversation.name) for row in rows if row.turn == turn]
+        while rows := await self._conversation.read(after=after, limit=EARLIER_PAGE_ROWS):
+            found += [row for row in rows if row.turn == turn]
             after = rows[-1].seq
         return found
 

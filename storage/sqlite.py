@@ -32,6 +32,7 @@ from .errors import SchemaMismatch, StorageBusy, StorageClosed, StorageError, St
 from .filesystem import network_file_system
 from .lock import DirectoryLock
 from .rows import Row
+from .wal_room import WalRoom
 
 __all__ = ["Connect", "Connection", "Durability", "SqliteDisk", "SqliteEngine"]
 
@@ -85,13 +86,22 @@ class SqliteDisk:
         epoch: names this incarnation of the file.
     """
 
-    def __init__(self, path: Path, writer: Connection | None, reader: Connection, epoch: str, free_key: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        writer: Connection | None,
+        reader: Connection,
+        epoch: str,
+        free_key: int,
+        room: WalRoom | None = None,
+    ) -> None:
         self.epoch = epoch
         self._path = path
         self._writer = writer
         self._reader = reader
         self._free_key = free_key
         self._written = 0  # bytes that the WAL has grown by since the last complete checkpoint, an upper estimate
+        self._room = room
         self._pinned_warned = False
         self._reads = 0
         self._no_reads = asyncio.Event()
@@ -113,7 +123,8 @@ class SqliteDisk:
             undo.push_async_callback(reader.close)
             epoch, highest = await _prepare_reader(reader, path)
             undo.pop_all()
-        return cls(path, writer, reader, epoch, highest + 1)
+        room = WalRoom(path.with_name(f"{path.name}-wal"), CHECKPOINT_BYTES) if durability == "full" else None
+        return cls(path, writer, reader, epoch, highest + 1, room)
 
     @property
     def read_only(self) -> bool:
@@ -167,9 +178,13 @@ class SqliteDisk:
         return {_client_key(key): First(seq, digest) for key, seq, digest in rows}
 
     async def tidy(self) -> None:
-        """Checkpoints if it is time; see `Disk.tidy`."""
-        if self._written < CHECKPOINT_BYTES:
-            return
+        """Checkpoints if it is time, and makes room in the WAL; see `Disk.tidy`."""
+        if self._written >= CHECKPOINT_BYTES:
+            await self._checkpoint()
+        elif self._room is not None and self._room.wanted(self._written):
+            await asyncio.to_thread(self._room.make, self._written)
+
+    async def _checkpoint(self) -> None:
         assert self._writer is not None
         self._may_read.clear()
         try:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from parlatory.actors import Agent, Draft, Runtime
 from parlatory.actors.turn_marks import ATTEMPT, CHECKPOINT, HANDLED, SINCE, SKIPPED, UNMARKED_ROWS_MAX
-from parlatory.actors.turns import GIVEN_UP
+from parlatory.actors.turns import EARLIER_PAGE_ROWS, GIVEN_UP
 from parlatory.storage import (
     Batch,
     Engine,
     Partition,
+    Row,
     StorageBusy,
     StorageFull,
     StoredMessage,
@@ -171,6 +173,33 @@ async def test_an_attempt_that_cannot_be_counted_does_not_begin_and_is_not_forgo
     await clock.advance(1)
     await sink.until(lambda sink: (1, "done") in sink.turns)
     assert play.stage.texts() == ["hi"]
+    await play.runtime.close()
+
+
+async def test_a_message_is_not_forgotten_where_what_its_turn_had_said_cannot_be_read(
+    engine: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 168 of the simulation: the error was taken for one of the handler, and the message as handled."""
+    _, said = new_row(assistant_message("half"), turn=1)
+    await (await left(engine, "hi", "two")).commit(Batch(rows=(said,)))
+    refuse = [StorageBusy("held by another program")]
+    read = engine.read
+
+    async def busy(partition: Partition, *, after: int, limit: int, **options: Any) -> list[Row]:
+        if limit == EARLIER_PAGE_ROWS and after == 1 and refuse:
+            raise refuse.pop()
+        return await read(partition, after=after, limit=limit, **options)
+
+    monkeypatch.setattr(engine, "read", busy)
+    play = await Play.begin(engine)
+    sink = Recorder()
+    await sink.open(play.record)
+    await until(lambda: not refuse and play.record.lane.quiet)
+    assert play.stage.calls == [] and sink.turns == []
+    await clock.advance(1)
+    await sink.until(lambda sink: (2, "done") in sink.turns)
+    assert play.stage.texts() == ["hi", "two"]
+    assert sink.turns[:2] == [(1, "running"), (1, "done")]
     await play.runtime.close()
 
 
