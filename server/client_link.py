@@ -339,6 +339,7 @@ class Link:
                 open_timeout=WELCOME_S,
                 close_timeout=CLOSE_S,
                 max_size=max(FRAME_BYTES_MAX, 2 * limits.frame if limits else 0),
+                create_connection=_Socket,
             )
         except InvalidStatus as error:
             status = error.response.status_code
@@ -399,6 +400,9 @@ class Link:
             ws.protocol.max_message_size = max(FRAME_BYTES_MAX, 2 * limits.frame)
 
     def _tick(self) -> None:
+        # On a slow line a frame may take longer than its beats; while bytes of it come, the server is not silent.
+        if isinstance(self._ws, _Socket) and self._ws.heard():
+            self._silent_ticks = 0
         self._silent_ticks += 1
         if self._silent_ticks > SILENT_TICKS_MAX:
             self._drop("the server has fallen silent")
@@ -407,6 +411,22 @@ class Link:
         beat_s = self.session.beat_s if self.session.welcomed else None
         period_s = WELCOME_S / SILENT_TICKS_MAX if beat_s is None else beat_s / 2
         self._ticker = asyncio.get_running_loop().call_later(period_s, self._tick)
+
+
+class _Socket(ClientConnection):
+    """Is a socket that knows whether anything came."""
+
+    _heard = False
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes of the server."""
+        self._heard = True
+        super().data_received(data)
+
+    def heard(self) -> bool:
+        """Says whether anything came since this was last asked."""
+        heard, self._heard = self._heard, False
+        return heard
 
 
 async def _hang_up(ws: ClientConnection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import random
 import socket
 from collections.abc import AsyncIterator
@@ -222,6 +223,31 @@ async def test_beats_keep_it_alive(server: Peer) -> None:
 
         beat()
         await done
+    assert len(server.of("hello")) == 1
+
+
+async def test_a_frame_that_takes_longer_than_five_beats_is_waited_for_while_it_comes(
+    server: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a slow line, where a client that comes back each time would never get it."""
+    server.beat_ms = 100
+    monkeypatch.setattr(client_link, "WELCOME_S", 0.5)  # the first look at the silence comes after a fifth of it
+    text = json.dumps({"type": "signal", "conversation": C, "name": "long", "data": "x" * 2000, "by": "ann"}).encode()
+    frame = b"\x81\x7e" + len(text).to_bytes(2, "big") + text
+    heard = asyncio.Event()
+    async with connect(server.url, C, on_signal=lambda _: heard.set()) as chat:
+        await chat.wait_status("live")
+        assert server.server is not None
+        (line,) = server.server.connections
+        pieces = [frame[start : start + 100] for start in range(0, len(frame), 100)]
+
+        def trickle() -> None:
+            line.transport.write(pieces.pop(0))
+            if pieces:
+                asyncio.get_running_loop().call_later(0.03, trickle)
+
+        trickle()
+        await heard.wait()
     assert len(server.of("hello")) == 1
 
 
