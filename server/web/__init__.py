@@ -1,0 +1,5 @@
+"""What a browser gets: the client `parlatory.js`, its types, and an npm package of the two. Files only."""
+
+from __future__ import annotations
+
+__all__: list[str] = []
