@@ -1,5 +1,3 @@
 """What a browser gets: the client `parlatory.js`, its types, and an npm package of the two. Files only."""
 
-from __future__ import annotations
-
-__all__: list[str] = []
+__all__ = ()
