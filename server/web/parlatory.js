@@ -1,13 +1,8 @@
 /**
- * The JavaScript client: one conversation of a parlatory server, with every row exactly once and every send exactly once.
+ * The JavaScript client: one conversation, every row exactly once, every send exactly once. See docs/browser.md.
  *
- *     const chat = connect("wss://example.org/v1", "bot/ann", { token, tail: 50 });
- *     chat.subscribe(({ messages, status }) => render(messages, status));
- *     await chat.send("hi");
- *
- * The connection keeps itself: when it is lost the chat comes back, goes on behind the last row it has, and sends again
- * what was not answered. Each chat has a socket of its own, so that its token, its backoff and its slowness are its own.
- * What is said is data and stays data: nothing in here makes markup of it. See docs/browser.md.
+ * Each chat has a socket of its own, so that its token, its delays and its slowness are its own. What is said is data:
+ * nothing in here makes markup of it.
  */
 
 const PROTOCOL = "parlatory.v1";
@@ -29,7 +24,7 @@ const EVENTS_MAX = 256;
 const ITEMS_MAX = 10_000;
 const RETRYABLE = new Set(["busy", "rate", "draining", "internal"]);
 const ENDS = new Set(["done", "stopped", "error"]);
-const FINAL = { 4400: "bad_frame", 4403: "forbidden" };
+const REFUSALS = { 4400: "bad_frame", 4401: "unauthorized", 4403: "forbidden" };
 // Who overloads a server shall not be back within the first half second.
 const FAILURES_MIN = { 1013: 2, 4429: 4 };
 
@@ -48,10 +43,10 @@ export class ParlatoryError extends Error {
   }
 }
 
-/** Returns 128 random bits as base64url. */
+/** Returns 128 random bits. */
 export function randomId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /** Joins the text of a message. */
@@ -60,7 +55,7 @@ export function textOf({ content }) {
   return Array.isArray(content) ? content.map((part) => (part.type === "text" ? part.text : "")).join("") : "";
 }
 
-// Without authentication the server knows an author by it: all chats of a page are the same one.
+// All chats of a page are of one author.
 const installation = randomId();
 
 function freeze(value) {
@@ -87,7 +82,7 @@ function sameFields(a, b) {
   return a !== null && Object.keys(b).every((key) => a[key] === b[key]);
 }
 
-/** Is what the agent does, out of what the server tells: ends are missed, so a turn that runs ends any other. */
+/** Is what the agent does. Ends may be missed: a turn that runs ends any other. */
 class Turns {
   #last = freeze({ state: "idle", id: undefined, queued: 0 });
   #running = null;
@@ -109,14 +104,14 @@ class Turns {
     const waited = this.#queued.delete(id);
     if (state === "queued") {
       this.#queued.set(id, turn);
-      if (this.#queued.size > OUTBOX_MAX) this.#queued.delete(this.#queued.keys().next().value);
+      if (this.#queued.size > EVENTS_MAX) this.#queued.delete(this.#queued.keys().next().value);
     } else if (state === "running") this.#running = turn;
     else if (!(waited && ENDS.has(state))) this.#running = null;
     return turn;
   }
 }
 
-/** Is a message that is still being written; its deltas say which of the agent's writes they hold. */
+/** Is a message that is still being written. */
 class Draft {
   #entry = null;
 
@@ -159,11 +154,12 @@ class Draft {
 
 function append(parts, type, text) {
   const last = parts.at(-1);
-  if (last?.type === type && typeof last.text === "string") parts[parts.length - 1] = { ...last, text: last.text + text };
+  const more = last?.type === type && typeof last.text === "string";
+  if (more) parts[parts.length - 1] = { ...last, text: last.text + text };
   else parts.push({ type, text });
 }
 
-/** Is what one iteration has not taken yet. What has no key waits; of the rest the newer replaces the older. */
+/** Is what one iteration has not taken yet. With a key the newer replaces the older. */
 class Feed {
   #items = [];
   #keyed = new Map();
@@ -234,7 +230,7 @@ class Feed {
   }
 }
 
-/** Keeps unanswered messages where a reload finds them, one key each: other tabs write there too. */
+/** Keeps messages where a reload finds them, one key each: other tabs write there too. */
 class Saved {
   constructor(storage, place) {
     this.storage = storage;
@@ -264,13 +260,10 @@ class Saved {
   }
 }
 
-/**
- * Is every message that is not answered, in order. One that was sent on a socket that was lost is sent again: its id
- * makes the repeat harmless. A refusal for now holds back everything behind it.
- */
+/** Is every message that is not answered, in order. Its id makes it harmless to send one again on the next socket. */
 class Outbox {
   entries = new Map();
-  // Sent on this socket and not answered by `ack` or `error`: a row alone frees none, the server counts until its ack.
+  // Sent on this socket and not answered: a row alone frees none, the server counts until its ack.
   slots = new Set();
   heldUntil = 0;
   bytes = 0;
@@ -286,12 +279,10 @@ class Outbox {
     this.entries.delete(clientId);
   }
 
-  /** The messages that are neither acknowledged nor refused. */
   get waiting() {
     return [...this.entries.values()].filter(waits);
   }
 
-  /** Returns what may be sent next. */
   next(now) {
     return this.heldUntil > now ? undefined : this.waiting.find(({ sent }) => !sent);
   }
@@ -307,7 +298,6 @@ class Outbox {
 
 const waits = ({ seq, error }) => seq === undefined && !error;
 
-/** Returns a message as `messages` shows it. */
 function viewOf(entry) {
   const { clientId, message, text, seq, error } = entry;
   const more = error ? { error } : seq === undefined ? {} : { seq };
@@ -371,7 +361,7 @@ class Link {
     this.periodMs = Math.max(beatMs, 2) / 2;
   }
 
-  /** Something may have changed while nobody looked: an open socket has to answer, a wait is over. */
+  /** Something may have changed: an open socket has to answer, a wait is over. */
   check() {
     if (this.state === "open") this.#probe();
     else if (this.#waker && !this.bye && online()) this.#visit();
@@ -415,12 +405,12 @@ class Link {
     this.#waker = undefined;
     this.retryAt = null;
     this.#say("connecting");
-    const { token, WebSocket = globalThis.WebSocket } = this.#options;
+    const { token, WebSocket } = this.#options;
     try {
       this.#token ??= typeof token === "function" ? await token() : token;
     } catch (cause) {
-      if (this.state !== "closed") this.#wait(this.#delay(), new ParlatoryError("token", "there is no token", { cause }));
-      return;
+      const error = new ParlatoryError("token", "there is no token", { cause });
+      return this.state !== "closed" && this.#wait(this.#delay(), error);
     }
     if (this.state === "closed") return;
     let ws;
@@ -443,12 +433,10 @@ class Link {
   #opened(ws) {
     if (ws.protocol !== PROTOCOL) {
       const error = new ParlatoryError("connection", `${this.url} does not speak ${PROTOCOL}`);
-      if (this.#everWelcome) this.#over(undefined, error);
-      else this.#end(error);
-      return;
+      return this.#everWelcome ? this.#over(undefined, error) : this.#end(error);
     }
     const hello = JSON.stringify(this.#peer.hello(this.#token));
-    if (bytesOf(hello) > HELLO_BYTES_MAX) this.#end(new ParlatoryError("too_large", "the token is longer than a server reads"));
+    if (bytesOf(hello) > HELLO_BYTES_MAX) this.#end(new ParlatoryError("too_large", "no server reads so long a token"));
     else this.send(hello);
   }
 
@@ -458,7 +446,7 @@ class Link {
     try {
       this.#peer.receive(JSON.parse(data), data.length);
     } catch (error) {
-      if (ws === this.#ws && ws) this.drop("protocol", `the server does not keep to the protocol: ${error.message}`);
+      if (ws === this.#ws && ws) this.drop("protocol", `the server does not keep to it: ${error.message}`);
     }
     this.#peer.moved();
   }
@@ -483,20 +471,21 @@ class Link {
   #over(closeCode, error) {
     if (!this.#ws) return;
     this.#detach();
+    // 1005 and 1006 are the browser's, for none.
     const code = closeCode && closeCode !== 1005 && closeCode !== 1006 ? closeCode : this.bye?.code;
     if (this.fruitful || this.#options.now() - this.#since >= STABLE_MS) this.#failures = 0;
-    error ??= new ParlatoryError("connection", code ? `the connection ended with ${code}` : "there is no connection", { closeCode: code });
+    const text = `the connection ended with ${code}`;
+    error ??= new ParlatoryError(REFUSALS[code] ?? "connection", text, { closeCode: code });
     this.state = "waiting";
     this.#peer.lost(code);
     if (this.state === "closed") return;
-    if (FINAL[code]) return this.#end(new ParlatoryError(FINAL[code], `the server refused the connection with ${code}`, { closeCode: code }));
     if (code === 4401) {
       this.#token = undefined;
       this.#rejections += 1;
-      error = new ParlatoryError("unauthorized", "the server wants a valid token", { closeCode: code });
-      if (typeof this.#options.token !== "function" && this.#rejections > 1) return this.#end(error);
     }
-    this.#wait(this.#delay(code), error);
+    const again = code === 4401 && (typeof this.#options.token === "function" || this.#rejections < 2);
+    if (REFUSALS[code] && !again) this.#end(error);
+    else this.#wait(this.#delay(code), error);
   }
 
   /** Full jitter below a bound that doubles; what a `bye` asks for takes precedence. */
@@ -523,8 +512,8 @@ class Link {
   }
 
   /**
-   * Counts ticks, not time: a page whose timers are throttled has still received whatever came. 2.5 beats are five
-   * ticks. A tick that is much too late means that the machine slept: the socket has to prove itself now.
+   * Counts ticks of half a beat, not time: throttled timers do not keep frames away. One that is much too late means
+   * that the machine slept: the socket has to answer now.
    */
   #tick() {
     const late = this.#options.now() - this.#due;
@@ -537,6 +526,7 @@ class Link {
   }
 
   #probe() {
+    if (this.#silent >= SILENT_TICKS_MAX) return;
     this.#silent = SILENT_TICKS_MAX;
     this.send('{"type":"ping","n":0}');
     this.#tickIn(PROBE_MS);
@@ -554,14 +544,14 @@ class Chat {
   #principal = null;
   #outbox = new Outbox();
   #turns = new Turns();
-  // The newest rows without a hole, and what was paged before them, with what each costs.
+  // With what each costs.
   #rows = new Map();
   #chars = 0;
   #paged = 0;
   #more = false;
   // Behind the last row applied; null until the first `opened`.
   #position = null;
-  // Opens of this socket that are not answered: while there are any, rows belong to a position that was given up.
+  // How many are not answered; until then rows belong to a position that was given up.
   #opens = 0;
   #subscribed = false;
   #caughtUp = false;
@@ -574,14 +564,13 @@ class Chat {
   #givenUp = null;
   #state = {};
   #presence = null;
-  // Pages, calls and cancels that are not answered.
   #requests = new Map();
-  // Cancels and signals with a ping behind them: before its pong, an error that names no id is theirs.
+  // Cancels and signals have a ping behind them: before its pong, an error that names no id is theirs.
   #pinged = [];
   #pings = 0;
   #feeds = new Set();
   #listeners = new Set();
-  // What was shown last; null where it is to be made anew.
+  // What was shown last; null if it is to be made anew.
   #messages = null;
   #status = null;
   #snapshot = null;
@@ -607,7 +596,7 @@ class Chat {
 
   // -- what there is to see
 
-  /** Rows, then messages that are no rows yet, then the draft. Frozen; a new array only if something changed. */
+  /** Rows, what is no row yet, the draft. A new array only if something changed. */
   get messages() {
     const draft = this.#draft && !this.#draft.hidden ? [this.#draft.entry] : [];
     return (this.#messages ??= Object.freeze([
@@ -642,14 +631,12 @@ class Chat {
     return this.#presence;
   }
 
-  /** All of it as one frozen value, the same one until something changes. */
   getSnapshot() {
     const now = { messages: this.messages, status: this.status, state: this.state, presence: this.presence };
     if (!sameFields(this.#snapshot, now)) this.#snapshot = Object.freeze(now);
     return this.#snapshot;
   }
 
-  /** Calls the listener with the snapshot, now and after every change. */
   subscribe(listener) {
     const call = (snapshot) => listener(snapshot);
     this.#listeners.add(call);
@@ -715,7 +702,8 @@ class Chat {
     request.promise[Symbol.asyncIterator] = () => {
       request.feed ??= new Feed();
       request.promise.then(() => request.feed.end(), (error) => request.feed.end(error));
-      return request.feed.iterate(noop, () => this.#leave(id, new ParlatoryError("cancelled", "the iteration was left")));
+      const left = new ParlatoryError("cancelled", "the iteration was left");
+      return request.feed.iterate(noop, () => this.#leave(id, left));
     };
     return request.promise;
   }
@@ -746,7 +734,8 @@ class Chat {
   }
 
   get #closed() {
-    return this.#link.state === "closed" ? this.#link.error ?? new ParlatoryError("closed", "the chat was closed") : null;
+    const { state, error } = this.#link;
+    return state === "closed" ? error ?? new ParlatoryError("closed", "the chat was closed") : null;
   }
 
   #send(frame) {
@@ -755,7 +744,6 @@ class Chat {
 
   #receive(frame, length) {
     if (frame.conversation !== undefined && frame.conversation !== this.conversation) return;
-    // Between an `open` and its answer, what is told is about another position.
     const current = this.#subscribed && !this.#opens;
     switch (frame.type) {
       case "welcome": return this.#welcome(frame);
@@ -790,8 +778,9 @@ class Chat {
     this.#principal = principal;
     this.#link.welcome(beatMs);
     for (const entry of this.#outbox.waiting) {
-      // Somebody else signed in: their messages are not ours to send.
-      if ((entry.principal ??= principal) !== principal) this.#refuse(entry, new ParlatoryError("forbidden", "it is of another principal"), true);
+      entry.principal ??= principal;
+      // Somebody else has signed in.
+      if (entry.principal !== principal) this.#refuse(entry, new ParlatoryError("forbidden", "it is another's"), true);
     }
     if (again) return;
     this.#paused = false;
@@ -806,12 +795,12 @@ class Chat {
     clearTimeout(this.#openTimer);
     const sent = this.#outbox.waiting.filter((entry) => entry.sent).sort((a, b) => b.bytes - a.bytes);
     // Not repeated: it would end every socket the same way.
-    if (code === 1009 && sent.length) this.#refuse(sent[0], new ParlatoryError("too_large", "the server does not read it"));
+    if (code === 1009 && sent[0]) this.#refuse(sent[0], new ParlatoryError("too_large", "no server reads it"));
     this.#outbox.lost();
     this.#pinged = [];
     for (const [id, request] of this.#requests) {
       if (request.again) request.sent = false;
-      else if (request.sent) this.#settle(id, new ParlatoryError("lost", "the connection was lost; it may have been done"));
+      else if (request.sent) this.#settle(id, new ParlatoryError("lost", "it may have been done"));
     }
   }
 
@@ -898,7 +887,8 @@ class Chat {
     if (this.#outbox.entries.get(clientId)?.seq === seq) this.#outbox.remove(clientId);
     // The row of a draft comes before its end: nobody shall see both.
     const draft = this.#draft;
-    if (draft && turn === draft.turn && row.message.role === "assistant" && shown.text.startsWith(textOf(draft.message))) draft.hidden = true;
+    const written = draft && draft.turn === turn && row.message.role === "assistant";
+    if (written && shown.text.startsWith(draft.entry.text)) draft.hidden = true;
     this.#event({ type: "row", row: shown });
   }
 
@@ -924,14 +914,12 @@ class Chat {
     this.#caughtUp = true;
   }
 
-  /** Goes on when those who iterate have taken enough. */
   #resume() {
     if (!this.#paused || [...this.#feeds].some((feed) => feed.size > ROWS_WAITING_MAX / 2)) return;
     this.#paused = false;
     if (this.#connected) this.#sendOpen();
   }
 
-  /** The subscription is not, or no longer: for good, or for now. */
   #refused(error) {
     this.#subscribed = this.#caughtUp = false;
     if (RETRYABLE.has(error.code)) {
@@ -951,12 +939,12 @@ class Chat {
     const older = this.#position?.epoch === epoch ? shown.filter(({ seq }) => seq < this.#first) : [];
     if (older.length && older.at(-1).seq === this.#first - 1) {
       const room = Math.max(Math.floor((this.#options.keepChars - this.#chars) / cost), 0);
-      const taken = older.slice(-room || older.length + 1);
+      const taken = older.slice(Math.max(older.length - room, 0));
       this.#rows = new Map([...taken.map((row) => [row, cost]), ...this.#rows]);
       this.#chars += taken.length * cost;
       this.#paged += taken.length;
       this.#more = more || taken.length < older.length;
-      this.#messages = null;
+      if (taken.length) this.#messages = null;
     }
     this.#settle(id, null, { rows: Object.freeze(shown), more });
   }
@@ -1004,7 +992,8 @@ class Chat {
   #add({ clientId, n, principal, message }) {
     const body = JSON.stringify(message);
     // Half a character, which JSON writes as an escape, cannot be stored.
-    if (!body?.startsWith("{") || /(?<!\\)(\\\\)*\\ud[89a-f]/.test(body)) throw new ParlatoryError("bad_message", "this cannot be said");
+    const half = /(?<!\\)(\\\\)*\\ud[89a-f]/;
+    if (!body?.startsWith("{") || half.test(body)) throw new ParlatoryError("bad_message", "this cannot be said");
     const bytes = bytesOf(body);
     this.#measure(bytes);
     if (this.#outbox.entries.size >= OUTBOX_MAX || this.#outbox.bytes + bytes > OUTBOX_BYTES_MAX) {
@@ -1024,7 +1013,7 @@ class Chat {
     if (bytes > limit) throw new ParlatoryError("too_large", `the message has ${bytes} bytes, of at most ${limit}`);
   }
 
-  /** Sends what may be sent; what is over a limit is refused here, because the server might close over it. */
+  /** Sends what may be sent, and refuses what the server might close over. */
   #flush() {
     if (!this.#connected) return;
     const { slots } = this.#outbox;
@@ -1071,7 +1060,7 @@ class Chat {
     entry.resolve({ seq, duplicate });
   }
 
-  /** Refuses a message for good; it stays in `messages` with the error, and where `kept` in the storage. */
+  /** Refuses a message for good: it is shown with the error, and stored only if `kept`. */
   #refuse(entry, error, kept = false) {
     if (!kept) this.#saved.drop(entry.clientId);
     Object.assign(entry, { error, view: null });
@@ -1119,7 +1108,7 @@ class Chat {
 
   // -- requests
 
-  /** Keeps a request until it is answered; where it may be done `again`, it is sent again on the next socket. */
+  /** Keeps a request until it is answered; one that may be done `again` is sent again on the next socket. */
   #ask(frame, { again }) {
     const { id = randomId() } = frame;
     const request = { id, frame, again, sent: false, held: false, feed: null };
@@ -1141,7 +1130,8 @@ class Chat {
   #requestRefused(id, error) {
     const request = this.#requests.get(id);
     // A call that failed inside may have run: only a key makes its repeat harmless.
-    if (!request || !RETRYABLE.has(error.code) || (error.code === "internal" && !request.again)) return this.#settle(id, error);
+    const again = RETRYABLE.has(error.code) && (error.code !== "internal" || request?.again);
+    if (!request || !again) return this.#settle(id, error);
     Object.assign(request, { sent: false, held: true });
     setTimeout(() => {
       request.held = false;
@@ -1214,8 +1204,8 @@ export function connect(url, conversation, options = {}) {
     throw new ParlatoryError("misuse", `${url} is no address of a server`, { cause });
   }
   conversation = String(conversation).normalize("NFC");
-  if (!/^[a-z][a-z0-9-]{0,31}\/./.test(conversation)) throw new ParlatoryError("misuse", "a conversation is <agent>/<name>");
-  if (typeof WebSocket !== "function") throw new ParlatoryError("misuse", "there is no WebSocket here: use Node 22, or pass one");
+  if (!/^[a-z][a-z0-9-]{0,31}\/./.test(conversation)) throw new ParlatoryError("misuse", "it is no <agent>/<name>");
+  if (!WebSocket) throw new ParlatoryError("misuse", "there is no WebSocket: use Node 22, or pass one");
   let { client } = options;
   if (!client && storage) {
     client = storage.getItem("parlatory.client") ?? installation;
@@ -1223,6 +1213,7 @@ export function connect(url, conversation, options = {}) {
   }
   return new Chat(address.href, conversation, {
     outbox: true,
+    WebSocket,
     keep: 1000,
     keepChars: 16 << 20,
     now: Date.now,

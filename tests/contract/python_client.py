@@ -1,4 +1,4 @@
-"""Carries out the cases with the Python client: the real one, over real WebSocket bytes, on the clock of the simulation.
+"""Carries out the cases with the Python client: the real one, over WebSocket bytes, on the clock of the simulation.
 
 What is unrealistic about it: the network takes no time and cuts nothing into pieces, one process at a time runs.
 """

@@ -71,7 +71,7 @@ def _steps(steps: list[Any], macros: dict[str, list[Any]]) -> list[list[Any]]:
         if isinstance(step, str):
             found += _steps(macros[step], macros)
         elif step[0] in ("say", "expect"):
-            found.append([step[0], _frame(step[1], SAID.get(step[1]["type"], {}) if step[0] == "say" else {})])
+            found.append([step[0], _frame(_whole(step[1]), SAID.get(step[1]["type"], {}) if step[0] == "say" else {})])
         else:
             found.append(_whole(step))
     return found
