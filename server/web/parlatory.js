@@ -428,6 +428,7 @@ class Link {
     ws.onopen = () => this.#opened(ws);
     ws.onmessage = ({ data }) => this.#received(data);
     ws.onclose = ({ code }) => this.#over(code);
+    ws.onerror = () => this.#over(); // not every WebSocket closes after it
   }
 
   #opened(ws) {
