@@ -193,6 +193,7 @@ class Application {
       items: this.items,
       problems: this.problems,
       taken: this.taken,
+      heard: this.signals.length,
       told: this.last === this.chat.getSnapshot(),
       state: state ?? null,
       present: presence && [presence.count, presence.principals],
@@ -351,8 +352,25 @@ class Stage {
     this.app.chat.signal(name, data ?? undefined);
   }
 
+  "on_signal fails"(name, data, code) {
+    try {
+      this.app.chat.signal(name, data);
+      assert(false, "it does not fail");
+    } catch (error) {
+      assert(error.code === code, `${error}`);
+    }
+  }
+
+  on_signals(count) {
+    for (let i = 0; i < count; i++) this.on_say({ type: "signal", conversation: CONVERSATION, name: `${i}`, by: "you" });
+  }
+
   on_end() {
     this.app.chat.close();
+  }
+
+  on_mutter(clientId, text) {
+    this.app.chat.send(text, { clientId });
   }
 
   on_discard(clientId, could) {
@@ -432,6 +450,10 @@ class Stage {
 
   on_store(key, value) {
     this.storage.setItem(key, value);
+  }
+
+  on_stored(count) {
+    assert(this.storage.length === count + 1, `${this.storage.length} keys`); // and who one is
   }
 
   on_same(frame) {
