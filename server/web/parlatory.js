@@ -533,8 +533,8 @@ class Chat {
   #more = false;
   // Behind the last row applied; null until the first `opened`.
   #position = null;
-  // How many are not answered; until then rows belong to a position that was given up.
-  #opens = 0;
+  // An `open` is not answered: until then rows belong to a position that was given up.
+  #opening = false;
   #subscribed = false;
   #caughtUp = false;
   #paused = false;
@@ -749,7 +749,7 @@ class Chat {
 
   #receive(frame, length) {
     if (frame.conversation !== undefined && frame.conversation !== this.conversation) return;
-    const current = this.#subscribed && !this.#opens;
+    const current = this.#subscribed && !this.#opening;
     switch (frame.type) {
       case "welcome": return this.#welcome(frame);
       case "opened":
@@ -794,8 +794,7 @@ class Chat {
   }
 
   #lost(code) {
-    this.#subscribed = this.#caughtUp = false;
-    this.#opens = 0;
+    this.#subscribed = this.#caughtUp = this.#opening = false;
     clearTimeout(this.#openTimer);
     const sent = this.#outbox.waiting.filter((entry) => entry.sent).sort((a, b) => b.bytes - a.bytes);
     // Not repeated: it would end every socket the same way.
@@ -829,16 +828,15 @@ class Chat {
   }
 
   #sendOpen() {
-    this.#opens += 1;
+    this.#opening = true;
     this.#caughtUp = false;
     clearTimeout(this.#openTimer);
     const { epoch, seq: after, at } = this.#position ?? {};
-    this.#send(this.#frame({ type: "open", tail: this.#options.tail, epoch, after, at: after ? at : undefined }));
+    this.#send(this.#frame({ type: "open", tail: this.#options.tail, epoch, after, at }));
   }
 
   #opened({ type, epoch, floor = 0, from, turn, state, reason = "epoch" }) {
-    this.#opens = Math.max(this.#opens - 1, 0);
-    if (this.#opens || this.#paused) return;
+    this.#opening = false;
     this.#setDraft(null);
     this.#givenUp = null;
     this.#turns.opened(turn);
@@ -926,7 +924,7 @@ class Chat {
   }
 
   #refused(error) {
-    this.#subscribed = this.#caughtUp = false;
+    this.#subscribed = this.#caughtUp = this.#opening = false;
     if (RETRYABLE.has(error.code)) {
       this.#openTimer = setTimeout(() => this.#sendOpen(), error.retryMs ?? RETRY_MS);
     } else {
@@ -1085,11 +1083,8 @@ class Chat {
       const { request } = this.#pinged.shift();
       if (!request) this.#problem(error);
       else this.#settle(request.id, error);
-    } else if (conversation === undefined || !this.#opens) this.#problem(error);
-    else {
-      this.#opens -= 1;
-      if (!this.#opens) this.#refused(error);
-    }
+    } else if (conversation === undefined || !this.#opening) this.#problem(error);
+    else this.#refused(error);
   }
 
   #sendRefused(clientId, error) {

@@ -50,8 +50,15 @@ const settle = () => new Promise((resolve) => turn(resolve));
 // -- what a browser has beside that
 
 const page = new EventTarget();
-globalThis.addEventListener = page.addEventListener.bind(page);
-globalThis.removeEventListener = page.removeEventListener.bind(page);
+let listening = 0;
+globalThis.addEventListener = (...what) => {
+  listening += 1;
+  page.addEventListener(...what);
+};
+globalThis.removeEventListener = (...what) => {
+  listening -= 1;
+  page.removeEventListener(...what);
+};
 globalThis.document = Object.assign(new EventTarget(), { visibilityState: "visible" });
 Object.defineProperty(globalThis, "navigator", { value: { onLine: true }, configurable: true });
 
@@ -97,8 +104,9 @@ class Socket {
     this.open = false;
   }
 
+  /** Brings a frame, also to a client that has closed: it may have been on its way. */
   hear(data) {
-    if (this.open) this.onmessage?.({ data });
+    this.onmessage?.({ data });
   }
 
   end(code) {
@@ -290,6 +298,10 @@ class Stage {
     this.socket.end(code);
   }
 
+  on_error() {
+    this.socket.onerror?.({});
+  }
+
   on_down() {
     this.down = true;
   }
@@ -438,6 +450,7 @@ class Stage {
   /** The page goes away without a word, and comes again. */
   on_reload() {
     this.clock.drop();
+    this.reloaded = true;
     this.socket && (this.socket.open = false);
     this.waiting = [];
     this.app.unsubscribe();
@@ -523,6 +536,8 @@ async function play({ options, steps }) {
   } finally {
     stage.app.chat.close();
     await settle();
+    if (!stage.reloaded && listening) stray.push(`${listening} listeners are left`);
+    listening = 0;
   }
 }
 
