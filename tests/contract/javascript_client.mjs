@@ -167,7 +167,7 @@ class Application {
     this.notices += 1;
     const before = this.last;
     this.last = snapshot;
-    check(Object.isFrozen(snapshot) && Object.isFrozen(snapshot.messages) && Object.isFrozen(snapshot.status), "not frozen");
+    for (const one of [snapshot, snapshot.messages, snapshot.status]) check(Object.isFrozen(one), "not frozen");
     check(snapshot === this.chat.getSnapshot() && snapshot.messages === this.chat.messages, "not the snapshot of now");
     check(snapshot !== before, "told without a change");
     const known = new Map(before?.messages.map((entry) => [entry.seq ?? entry.clientId ?? entry.id, entry]));
@@ -279,6 +279,7 @@ class Stage {
 
   on_socket() {
     assert(this.waiting.length, "there is no new socket");
+    this.former = this.socket;
     this.socket = this.waiting.shift();
   }
 
@@ -300,6 +301,12 @@ class Stage {
 
   on_error() {
     this.socket.onerror?.({});
+  }
+
+  /** The socket before this one brings a frame that was on its way, and ends. */
+  on_ghost(frame) {
+    this.former.hear(JSON.stringify(frame));
+    this.former.end(1000);
   }
 
   on_down() {
@@ -374,7 +381,8 @@ class Stage {
   }
 
   on_signals(count) {
-    for (let i = 0; i < count; i++) this.on_say({ type: "signal", conversation: CONVERSATION, name: `${i}`, by: "you" });
+    const signal = { type: "signal", conversation: CONVERSATION, by: "you" };
+    for (let i = 0; i < count; i++) this.on_say({ ...signal, name: `${i}` });
   }
 
   on_end() {

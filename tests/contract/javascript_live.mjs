@@ -1,5 +1,6 @@
 // The JavaScript client against a real server, through a proxy that cuts.
-// `node javascript_live.mjs MODULE PYTHON AGENTS DATA` ends with code 0 if every client has seen each row once and in order, and every draft became the row it promised.
+// `node javascript_live.mjs MODULE PYTHON AGENTS DATA` ends with code 0 if every client has seen each row once and in
+// order, and every draft became the row it promised.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -196,7 +197,8 @@ const talk = async ({ chat }, count) => {
 await Promise.all([talk(twin, SENDS / 2), talk(other, SENDS / 2)]);
 proxy.chance = 0;
 await Promise.all([twin, other].map((person) => person.until(({ status }) => status.head === SENDS)));
-assert.deepEqual(answers.map((answer) => answer.seq).sort((a, b) => a - b), Array.from({ length: SENDS }, (_, i) => i + 1));
+const acked = answers.map((answer) => answer.seq).sort((a, b) => a - b);
+assert.deepEqual(acked, Array.from({ length: SENDS }, (_, i) => i + 1));
 assert(proxy.cuts > 10, `${proxy.cuts} cuts`);
 
 for (const person of [ann, bo, cy, twin, other]) {
