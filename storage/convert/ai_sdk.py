@@ -20,7 +20,8 @@ from ..rows import StoredMessage
 from .labels import portable_labels
 from .media import Medium, medium
 from .notes import Note
-from .turns import Call, Turn, arguments, media_note, turns
+from .outputs import output_text
+from .turns import Call, arguments, media_note, turns
 
 __all__ = ["render"]
 
@@ -131,7 +132,7 @@ def _output(row: StoredMessage, output: ToolOutput, notes: list[Note]) -> dict[s
         return {"type": output.type} if output.reason is None else {"type": output.type, "reason": output.reason}
     if type(output) is JsonOutput or type(output) is ErrorJsonOutput:
         return {"type": output.type, "value": output.value}
-    return {"type": output.type, "value": output.value}  # type: ignore[union-attr]  # only text is left
+    return {"type": output.type, "value": output_text(output)}
 
 
 def _shown(row: StoredMessage, part: Text | Image | File, notes: list[Note]) -> dict[str, Any]:

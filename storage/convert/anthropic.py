@@ -123,8 +123,8 @@ def _block(row: StoredMessage, part: object, notes: list[Note]) -> dict[str, Any
     if type(part) is Text:
         block = {"type": "text", "text": part.text}
     elif type(part) is Call:
-        part, call = part.part, part
-        block = {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments(call, row.seq, notes)}
+        block = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments(part, row.seq, notes)}
+        part = part.part
     else:
         assert isinstance(part, Image | File)
         found = medium(part, "anthropic")

@@ -73,8 +73,8 @@ def _part(row: StoredMessage, part: object, notes: list[Note]) -> dict[str, Any]
     if type(part) is Text:
         held = {"text": part.text}
     elif type(part) is Call:
-        part, call = part.part, part
-        held = {"function_call": {"id": call.id, "name": call.name, "args": arguments(call, row.seq, notes)}}
+        held = {"function_call": {"id": part.id, "name": part.name, "args": arguments(part, row.seq, notes)}}
+        part = part.part
     else:
         assert isinstance(part, Image | File)
         found = medium(part, "google")

@@ -80,8 +80,6 @@ def _block(row: StoredMessage, part: object, notes: list[Note]) -> dict[str, Any
 
 def _medium(found: Medium) -> dict[str, Any]:
     kind = found.type.partition("/")[0]
-    block: dict[str, Any] = {"type": kind if kind in ("audio", "video") else found.kind}
-    for key, value in (("base64", found.data), ("url", found.url), ("file_id", found.id), ("mime_type", found.type)):
-        if value:
-            block[key] = value
-    return block
+    block = {"type": kind if kind in ("audio", "video") else found.kind}
+    fields = {"base64": found.data, "url": found.url, "file_id": found.id, "mime_type": found.type}
+    return block | {key: value for key, value in fields.items() if value}

@@ -87,7 +87,7 @@ def _said(turn: Turn, items: list[dict[str, Any]], thought: set[str], notes: lis
         elif type(part) is Text:
             texts.append(part.text)
     say()
-    for _ in reasoning:
+    if reasoning:
         notes.append(Note("reasoning_dropped", "reasoning that led to nothing cannot be sent back", turn.row.seq))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from msgspec.json import encode
 
 from ..messages import (
@@ -14,13 +16,14 @@ from ..messages import (
     JsonOutput,
     OutputPart,
     Text,
+    TextOutput,
     ToolOutput,
 )
 from .media import placeholder
 
 __all__ = ["failed", "media_in", "output_text"]
 
-_FAILURES = frozenset({ErrorTextOutput, ErrorJsonOutput, ExecutionDenied})
+_FAILURES: tuple[type, ...] = (ErrorTextOutput, ErrorJsonOutput, ExecutionDenied)
 
 
 def output_text(output: ToolOutput) -> str:
@@ -31,8 +34,7 @@ def output_text(output: ToolOutput) -> str:
         return "\n".join(text for part in output.value if (text := _text(part)))
     if type(output) is JsonOutput or type(output) is ErrorJsonOutput:
         return encode(output.value).decode()
-    value: str = output.value  # type: ignore[union-attr]  # only text is left
-    return value
+    return cast(TextOutput | ErrorTextOutput, output).value
 
 
 def _text(part: OutputPart) -> str:

@@ -29,10 +29,10 @@ class Group:
 
 
 class Stray(NamedTuple):
-    """Is a result that answers nothing: its row's place, its place in the row, whether its call has one already."""
+    """Is a result that answers nothing: its row's place, the part of that row, whether its call has one already."""
 
     place: int
-    index: int
+    part: int
     second: bool
 
 

@@ -46,7 +46,7 @@ def repair(
     groups, strays = pair(rows)
     for stray in strays:
         why = "its call has a result already" if stray.second else "there is no open call of its id"
-        notes.append(Note("result_dropped", f"a tool result is dropped: {why}", rows[stray.place].seq, stray.index))
+        notes.append(Note("result_dropped", f"a tool result is dropped: {why}", rows[stray.place].seq, stray.part))
     repaired: list[StoredMessage] = []
     for place, row in enumerate(rows):
         message = row.message
