@@ -75,6 +75,7 @@ def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _finish(last: dict[str, Any], notes: list[Note]) -> None:
     """Cuts the white space off the end of a prompt that the model is to go on from."""
+    notes.append(Note("prefill", "the prompt ends with the assistant, which newer models refuse to go on from"))
     blocks = last["content"] = _blocks(last["content"])
     if blocks[-1]["type"] == "text":
         text = blocks[-1]["text"].rstrip()

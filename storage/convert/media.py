@@ -12,7 +12,8 @@ from ..messages import File, Image
 
 __all__ = ["Medium", "data_url", "medium", "placeholder"]
 
-_WEB = re.compile(r"https?://[^\s/]\S*")
+# Stricter than the rule of the log: what a browser would not read as an address, a library may read as base64.
+_WEB = re.compile(r"https?://(?:[^\s/?#@]*@)?(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d{1,5})?(?:[/?#]\S*)?")
 _DATA = re.compile(r"data:([^;,\s]*)((?:;[^;,]*)*),(.*)", re.DOTALL | re.IGNORECASE)
 _TYPE = re.compile(r"[\w.+-]+/[\w.+-]+")
 _MAGIC = (

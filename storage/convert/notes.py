@@ -20,6 +20,7 @@ NoteCode: TypeAlias = Literal[
     "name_changed",
     "output_filled",
     "part_dropped",
+    "prefill",
     "reasoning_dropped",
     "result_dropped",
     "result_moved",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, Literal, TypeAlias
 
 from ..rows import StoredMessage
@@ -75,4 +76,9 @@ def render(
         arguments = ag_ui.render(repaired, notes, conversation)
     else:
         arguments = _RENDER[provider](repaired, notes)
-    return Prompt(arguments, notes)
+    return Prompt(arguments, sorted(notes, key=_place) if notes else ())
+
+
+def _place(note: Note) -> tuple[float, int]:
+    """Orders notes as the log is, those of no row last."""
+    return (inf if note.seq is None else note.seq, -1 if note.index is None else note.index)

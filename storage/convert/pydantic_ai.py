@@ -70,9 +70,7 @@ def _said(turn: Turn, notes: list[Note]) -> list[dict[str, Any]]:
             parts.append({"part_kind": "text", "content": part.text})
         elif type(part) is Call:
             given = part.part.input if part.part.invalid is None else part.part.invalid
-            parts.append(
-                {"part_kind": "tool-call", "tool_name": part.name, "tool_call_id": part.id, "args": given}
-            )
+            parts.append({"part_kind": "tool-call", "tool_name": part.name, "tool_call_id": part.id, "args": given})
         elif type(part) is Reasoning:
             parts.append(_thought(part))
         else:

@@ -59,9 +59,7 @@ class Turn:
         self.calls = calls
 
 
-def turns(
-    rows: Sequence[StoredMessage], labels: Labels, notes: list[Note], *, said_files: bool = False
-) -> list[Turn]:
+def turns(rows: Sequence[StoredMessage], labels: Labels, notes: list[Note], *, said_files: bool = False) -> list[Turn]:
     """Returns the turns of repaired rows. Blank text and what only a vendor or a newer version knows is left out.
 
     Args:
@@ -93,9 +91,7 @@ def turns(
     return found
 
 
-def _parts(
-    row: StoredMessage, calls: list[Call], labels: Labels, notes: list[Note], said_files: bool
-) -> list[Part]:
+def _parts(row: StoredMessage, calls: list[Call], labels: Labels, notes: list[Note], said_files: bool) -> list[Part]:
     no_files = type(row.message) is AssistantMessage and not said_files
     parts: list[Part] = []
     part: Any
