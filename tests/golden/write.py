@@ -14,8 +14,19 @@ from pathlib import Path
 
 import msgspec
 
-from parlatory.storage import Batch, NewRow, Row, StoredMessage, assistant_message, open_engine, tool_message
-from parlatory.storage import encode_message, system_message, user_message
+from parlatory.storage import (
+    Batch,
+    NewRow,
+    Row,
+    StoredMessage,
+    assistant_message,
+    encode_message,
+    message_digest,
+    open_engine,
+    system_message,
+    tool_message,
+    user_message,
+)
 from parlatory.storage.convert.prompt import PROVIDERS, Prompt, render
 from parlatory.storage.messages import (
     ContentOutput,
@@ -86,11 +97,12 @@ def rows() -> list[NewRow]:
     )
     ran = ToolCall(tool_call_id="srv_1", tool_name="web_search", input={"q": "x"}, provider_executed=True)
     found = ToolResult(tool_call_id="srv_1", tool_name="web_search", output=TextOutput(value="a page"))
+    asked = user_message("hello", name="Ann <Lee>", id="m1", metadata={"tab": 3})
     broken = ToolCall(tool_call_id="call_0", tool_name="lookup", input={}, invalid='{"a":')
     messages = [
         (system_message("Be kind."), {}),
         (system_message(""), {}),
-        (user_message("hello", name="Ann <Lee>", id="m1", metadata={"tab": 3}), {"client_id": "c1", "digest": 5}),
+        (asked, {"client_id": "c1", "digest": message_digest(asked)}),
         (assistant_message([*thoughts, Text(text="Let me look."), *calls]), {"turn": 3}),
         (tool_message(results[::-1]), {"turn": 3}),
         (assistant_message("half an ans "), {"turn": 3, "finish": "stopped"}),
