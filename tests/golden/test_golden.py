@@ -60,7 +60,7 @@ def test_t63_what_a_newer_version_wrote_is_kept_and_not_sent() -> None:
     assert bytes(last.content[0].raw) == b'{"type":"x-new","a":1.50}'
     assert b'{"type":"x-new","a":1.50}' in encode_message(last)
     for provider in PROVIDERS:
-        prompt = render(provider, history())  # type: ignore[arg-type]
+        prompt = render(provider, history())
         assert "x-new" not in str(dict(prompt))
         assert ("part_dropped", 14) in {(note.code, note.seq) for note in prompt.notes}
 

@@ -25,7 +25,7 @@ def asks(*ids: str) -> AssistantMessage:
     return assistant_message([call(id) for id in ids])
 
 
-def gives(**outputs: ToolOutput | str) -> ToolMessage:
+def gives(**outputs: Any) -> ToolMessage:
     return tool_message([result(id, output) for id, output in outputs.items()])
 
 

@@ -29,7 +29,7 @@ def turns(*messages: Message) -> list[Any]:
 
 
 def test_a_conversation() -> None:
-    said = [Text(text="let me "), Text(text="look"), call("c1"), call("c2", input={}, invalid="{")]
+    said: list[Any] = [Text(text="let me "), Text(text="look"), call("c1"), call("c2", input={}, invalid="{")]
     found = prompt(
         "anthropic",
         system_message("obey"),

@@ -22,7 +22,7 @@ URL = "https://x.test/a.png"
 
 
 def test_a_conversation() -> None:
-    said = [Text(text="let me "), Text(text="look"), call("c1"), call("c2", input={}, invalid="{")]
+    said: list[Any] = [Text(text="let me "), Text(text="look"), call("c1"), call("c2", input={}, invalid="{")]
     messages = prompt(
         "openai",
         system_message("obey"),

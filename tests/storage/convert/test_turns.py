@@ -43,7 +43,12 @@ def test_text_stays_text() -> None:
 
 
 def test_blank_text_is_dropped() -> None:
-    messages = [user_message(""), user_message(" \n"), user_message(()), assistant_message([Text(text=" ")])]
+    messages: list[Message] = [
+        user_message(""),
+        user_message(" \n"),
+        user_message(()),
+        assistant_message([Text(text=" ")]),
+    ]
     found, notes = of(*messages, user_message([Text(text=""), Text(text="a")]))
     assert [turn.content for turn in found] == [[Text(text="a")]]
     assert [note for note in notes if note[0] == "message_dropped"] == [

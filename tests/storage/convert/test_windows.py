@@ -38,7 +38,7 @@ def test_it_moves_back_to_a_user_row(n: int, place: int) -> None:
 
 
 def test_it_never_begins_inside_of_a_group() -> None:
-    late = [U, asks("a"), U, A, U, gives(a="A"), U, A]
+    late: list[Message] = [U, asks("a"), U, A, U, gives(a="A"), U, A]
     assert start(Window(1), *late) == 6
     assert start(Window(3), *late) == 0, "2 and 4 are between call and result"
     assert start(Window(4), U, asks("a", "b"), gives(a="A"), U, A) == 0
@@ -61,13 +61,13 @@ def test_without_a_user_row_before_it_moves_forward() -> None:
 
 
 def test_it_looks_back_so_far_and_no_further() -> None:
-    many = [A] * LOOK_BACK_ROWS
+    many: list[Message] = [A] * LOOK_BACK_ROWS
     assert start(Window(3), *many[1:], A, U, A, final=False) is None
     assert start(Window(3), *many, A, U, A, final=False) == LOOK_BACK_ROWS + 1
 
 
 def test_a_budget_is_kept() -> None:
-    talk = [U, A, U, A, U, A]
+    talk: list[Message] = [U, A, U, A, U, A]
     assert [start(Window(max_chars=chars), *talk) for chars in (10, 19, 20, 29, 30, 99)] == [4, 4, 2, 2, 0, 0]
     assert start(Window(max_chars=1), *talk) == 4, "at least from the newest user row on"
     assert start(Window(max_chars=20), *talk, lead=rows_of([system_message("1")])) == 4
@@ -106,7 +106,7 @@ def test_limits_that_are_none(limits: dict[str, Any]) -> None:
 
 def test_what_counts() -> None:
     picture = Image(data="QUJD" * 100)
-    outputs = [
+    outputs: list[Any] = [
         JsonOutput(value={"a": 1}),
         ErrorTextOutput(value="no"),
         ExecutionDenied(reason="why"),
