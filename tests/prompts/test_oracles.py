@@ -47,25 +47,19 @@ def test_the_cases() -> None:
 
 
 @pytest.mark.timeout(7200)
-@MANY
-@given(HISTORIES)
-def test_generated_histories(messages: list[Message]) -> None:
-    for target in OFFLINE:
-        assert oracle.check(target, render(target, wire(messages))) == [], target
-
-
-@pytest.mark.timeout(7200)
-def test_generated_histories_for_the_ai_sdk() -> None:
-    prompts: list[Any] = []
+def test_generated_histories() -> None:
+    for_node: list[Any] = []
 
     @MANY
     @given(HISTORIES)
-    def rendered(messages: list[Message]) -> None:
-        prompts.append(render("ai_sdk", wire(messages)))
+    def judged(messages: list[Message]) -> None:
+        for target in OFFLINE:
+            assert oracle.check(target, render(target, wire(messages))) == [], target
+        for_node.append(render("ai_sdk", wire(messages)))
 
-    rendered()
-    assert len(prompts) >= HISTORIES_MAX
-    assert refused_by_node(prompts) == []
+    judged()
+    assert len(for_node) >= HISTORIES_MAX
+    assert refused_by_node(for_node) == []
 
 
 @pytest.mark.timeout(300)
