@@ -77,11 +77,10 @@ def _finish(last: dict[str, Any], notes: list[Note]) -> None:
     """Cuts the white space off the end of a prompt that the model is to go on from."""
     notes.append(Note("prefill", "the prompt ends with the assistant, which newer models refuse to go on from"))
     blocks = last["content"] = _blocks(last["content"])
-    if blocks[-1]["type"] == "text":
-        text = blocks[-1]["text"].rstrip()
-        if text != blocks[-1]["text"]:
-            notes.append(Note("text_trimmed", "white space at the end of the prompt is cut off"))
-            blocks[-1] = {**blocks[-1], "text": text}
+    text = blocks[-1]["text"]  # it is one: thoughts stand first, and results behind calls
+    if text != text.rstrip():
+        notes.append(Note("text_trimmed", "white space at the end of the prompt is cut off"))
+        blocks[-1] = {**blocks[-1], "text": text.rstrip()}
     if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
         last["content"] = blocks[0]["text"]
 

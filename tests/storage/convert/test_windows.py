@@ -20,7 +20,7 @@ from parlatory.storage.messages import (
 )
 
 from ...prompts.adapter import rows_of
-from ...prompts.histories import HISTORIES
+from ...prompts.histories import HISTORIES, PATIENT
 from ...prompts.said import asks, call, gives, result
 
 U, A = user_message("12345"), assistant_message("12345")
@@ -120,7 +120,7 @@ def test_what_counts() -> None:
     assert budget_text(said) == '{"a":1}nowhysee'
 
 
-@settings(max_examples=100, deadline=None)
+@settings(PATIENT, max_examples=50)
 @given(HISTORIES, st.integers(1, 12), st.booleans())
 def test_a_window_begins_at_a_user_row_and_cuts_no_group(messages: list[Message], size: int, chars: bool) -> None:
     rows = rows_of(messages)
