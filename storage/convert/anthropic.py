@@ -13,12 +13,9 @@ from .labels import Labels
 from .media import Medium, medium
 from .notes import Note
 from .outputs import failed, output_text
-from .turns import Call, Turn, arguments, media_note, option, turns
+from .turns import OPENING, Call, Turn, arguments, later_system, media_note, option, turns
 
-__all__ = ["OPENING", "later_system", "render"]
-
-OPENING = "[...]"
-"""What the user is made to say first where a conversation would begin with the assistant."""
+__all__ = ["render"]
 
 NO_OUTPUT = "(no output)"
 _IMAGE_TYPES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
@@ -52,12 +49,6 @@ def render(rows: Sequence[StoredMessage], notes: list[Note]) -> dict[str, Any]:
     if merged and merged[-1]["role"] == "assistant":
         _finish(merged[-1], notes)
     return {"system": system, "messages": merged} if system else {"messages": merged}
-
-
-def later_system(turn: Turn, notes: list[Note]) -> str:
-    """Returns a system message that cannot stand where it is, as text of the user."""
-    notes.append(Note("system_moved", "a later system message is text of the user", turn.row.seq))
-    return f"<system>\n{turn.content}\n</system>"
 
 
 def _add(merged: list[dict[str, Any]], role: str, content: str | list[dict[str, Any]]) -> None:
