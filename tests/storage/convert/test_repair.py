@@ -129,7 +129,7 @@ def kept(parts: Any, kind: type) -> list[Any]:
     return [part for part in parts if type(part) is kind]
 
 
-@settings(PATIENT, max_examples=50)
+@settings(PATIENT, max_examples=30)
 @given(HISTORIES)
 def test_each_call_has_one_result_directly_behind_it(messages: list[Message]) -> None:
     rows = repair(rows_of(messages), [])
