@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from .backup import CheckReport, Progress, backup_data, check_data, restore_data
     from .codec import check_message, decode_message, encode_message, message_digest, parse_message
     from .contract import EngineContract
+    from .convert.notes import Note
+    from .convert.prompt import Prompt
     from .dialects import normalize
     from .engine import Batch, Committed, Due, Engine, Listing, NewRow, Partition, Told
     from .errors import (
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
         DataLocked,
         HookError,
         InvalidName,
+        MissingResult,
         ParlatoryError,
         ReentrancyError,
         SchemaMismatch,
@@ -76,11 +79,14 @@ __all__ = [
     "LogStorage",
     "Message",
     "MessageLog",
+    "MissingResult",
     "NewRow",
+    "Note",
     "OnAppend",
     "ParlatoryError",
     "Partition",
     "Progress",
+    "Prompt",
     "ReentrancyError",
     "Row",
     "SchemaMismatch",
@@ -144,11 +150,14 @@ _HOME = {
     "LogStorage": ".log",
     "Message": ".messages",
     "MessageLog": ".log",
+    "MissingResult": ".errors",
     "NewRow": ".engine",
+    "Note": ".convert.notes",
     "OnAppend": ".log",
     "ParlatoryError": ".errors",
     "Partition": ".engine",
     "Progress": ".backup",
+    "Prompt": ".convert.prompt",
     "ReentrancyError": ".errors",
     "Row": ".rows",
     "SchemaMismatch": ".errors",
