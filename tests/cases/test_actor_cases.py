@@ -438,7 +438,7 @@ async def test_T12_two_thousand_conversations_leave_no_descriptor_and_no_thread(
             names = [f"name {index}" for index in range(start, start + 200)]
             await asyncio.gather(*(runtime.get("bot", name).append(user_message("quiet")) for name in names))
             assert len(runtime.residency) <= 50
-            assert held() == before
+            await until(lambda: held() == before)  # but for what is open while the WAL gets room
         await until(lambda: len(stage.texts()) == 2001)
         while runtime.conversations:
             await clock.advance(1)
