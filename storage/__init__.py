@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .convert.from_openai import from_openai
     from .convert.from_openai_responses import from_openai_responses
     from .convert.from_pydantic_ai import from_pydantic_ai
-    from .dialects import normalize
+    from .dialects import normalize, normalize_all
     from .engine import Batch, Committed, Due, Engine, Listing, NewRow, Partition, Told
     from .errors import (
         ClientIdConflict,
@@ -124,6 +124,7 @@ __all__ = [
     "message_digest",
     "new_row",
     "normalize",
+    "normalize_all",
     "open_engine",
     "parse_message",
     "restore_data",
@@ -199,6 +200,7 @@ _HOME = {
     "message_digest": ".codec",
     "new_row": ".log",
     "normalize": ".dialects",
+    "normalize_all": ".dialects",
     "open_engine": ".opening",
     "parse_message": ".codec",
     "restore_data": ".backup",

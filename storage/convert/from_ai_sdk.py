@@ -153,7 +153,7 @@ def _shown(fields: Dict, path: str, calls: Calls) -> Iterator[Message]:
             text = "".join(str(part.get("text", "")) for part in parts if part.get("type") == "text")
             yield SystemMessage(content=text, **about)
         case "user":
-            yield from messages_of([_shown_part(part, said=False) for part in parts] or [Text(text="")], **about)
+            yield from messages_of((_shown_part(part, said=False) for part in parts), **about)
         case "assistant":
             for message in _steps(parts, calls):
                 yield _about(message, about)
@@ -222,13 +222,16 @@ def _final(part: Dict) -> ToolOutput | None:
 
 def _shown_part(part: Dict, *, said: bool) -> Any:
     kind = part.get("type")
-    held = dict(given) if isinstance(given := part.get("providerMetadata"), Mapping) else {}
+    held: Dict = dict(given) if isinstance(given := part.get("providerMetadata"), Mapping) else {}
+    fields = _sealed({}, held) if kind == "reasoning" else {}
+    if held:
+        fields["provider_options"] = held
     if kind == "text" and isinstance(text := part.get("text"), str):
-        return Text(text=text, **({"provider_options": held} if held else {}))
+        return Text(text=text, **fields)
     if kind == "reasoning" and said:
-        sealed = _sealed({}, held)
-        return Reasoning(text=str(part.get("text", "")), **sealed, **({"provider_options": held} if held else {}))
+        return Reasoning(text=str(part.get("text", "")), **fields)
     if kind == "file" and (found := source(part.get("url"), _NAME, part.get("mediaType"))) is not None:
-        named = {"filename": part["filename"]} if "filename" in part else {}
-        return medium(found, **named, **({"provider_options": held} if held else {}))
+        if "filename" in part:
+            fields["filename"] = part["filename"]
+        return medium(found, **fields)
     return custom(_NAME, part)

@@ -47,7 +47,7 @@ def _read(turn: Dict, path: str, calls: Calls) -> Iterator[Message]:
             id = label(turn.get("id"))
             yield assistant(_parts(blocks, path, calls), **({} if id is None else {"id": id}))
         case "user":
-            yield from messages_of(_parts(blocks, path, calls)) if blocks else messages_of([Text(text="")])
+            yield from messages_of(_parts(blocks, path, calls))
         case "system":
             yield from _system(blocks)
         case role:

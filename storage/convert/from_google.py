@@ -21,7 +21,20 @@ from ..messages import (
     TextOutput,
     ToolOutput,
 )
-from .ingest import Calls, Dict, assistant, custom, entries, label, medium, messages_of, options, plain, source
+from .ingest import (
+    Calls,
+    Dict,
+    assistant,
+    custom,
+    entries,
+    label,
+    medium,
+    messages_of,
+    options,
+    plain,
+    source,
+    standard_base64,
+)
 
 __all__ = ["from_google"]
 
@@ -76,7 +89,7 @@ def _read(content: Dict, path: str, calls: Calls, labels: Dict) -> Iterator[Mess
         yield assistant(_parts(content.get("parts", []), path, calls), **labels)
     elif role in ("user", "function"):
         parts = list(_parts(content.get("parts", []), path, calls))
-        yield from messages_of(parts) if parts else messages_of([Text(text="")])
+        yield from messages_of(parts)
     else:
         raise CodecError(f"{path}.role", f"{role!r} is no role of Google")
 
@@ -101,6 +114,8 @@ def _parts(parts: object, path: str, calls: Calls) -> Iterator[Any]:
 def _part(part: Dict, calls: Calls) -> Any:
     fields = {key: value for key, value in part.items() if value is not None}
     signature = fields.pop("thought_signature", None)
+    if isinstance(signature, str):
+        signature = standard_base64(signature)
     if fields.get("thought") and isinstance(text := fields.get("text"), str):
         kept = options("google", {key: value for key, value in fields.items() if key not in ("thought", "text")})
         return Reasoning(text=text, signature=signature, provider="google", **kept)
@@ -136,9 +151,9 @@ def _output(response: Dict) -> ToolOutput:
     media = [_snake(part) for _, part in entries(response.get("parts") or [], "$.parts")]
     parts = [_medium(_snake(part.get("inline_data") or part.get("file_data") or {})) for part in media]
     match value:
-        case {"error": error} if len(value) == 1:
+        case {"error": error, **rest} if not rest:
             return ErrorTextOutput(value=error) if isinstance(error, str) else ErrorJsonOutput(value=error)
-        case {"result": result} if len(value) == 1:
+        case {"result": result, **rest} if not rest:
             value = result
     if parts and all(parts) and (isinstance(value, str) or not value):
         said = [Text(text=value)] if value else []

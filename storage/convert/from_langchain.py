@@ -75,7 +75,7 @@ def _read(fields: Dict, path: str, calls: Calls) -> Iterator[Message]:
     kind = str(fields.get("type") or fields.get("role")).removesuffix("MessageChunk").lower()
     role = str(fields.get("role")) if kind == "chat" else kind
     role = _ROLES.get(role, role)
-    named = {key: value for key in ("name", "id") if (value := label(fields.get(key))) is not None}
+    named: Dict = {key: value for key in ("name", "id") if (value := label(fields.get(key))) is not None}
     extra = dict(given) if isinstance(given := fields.get("additional_kwargs"), Mapping) else {}
     content = fields.get("content", "")
     match role:
@@ -83,7 +83,7 @@ def _read(fields: Dict, path: str, calls: Calls) -> Iterator[Message]:
             text = "".join(part.text for part in _parts(content, "langchain") if isinstance(part, Text))
             yield SystemMessage(content=text, **named, **_kept(extra))
         case "user":
-            yield from messages_of(list(_parts(content, "langchain")) or [Text(text="")], **named, **_kept(extra))
+            yield from messages_of(_parts(content, "langchain"), **named, **_kept(extra))
         case "assistant":
             calls.begin()
             parts = _said(fields, extra, calls)
@@ -109,7 +109,7 @@ def _said(fields: Dict, extra: Dict, calls: Calls) -> list[Any]:
     provider = _PROVIDERS.get(origin, origin)
     parts = list(_parts(fields.get("content", ""), provider or "langchain"))
     if isinstance(thought := extra.pop("reasoning_content", None), str) and thought:
-        parts.insert(0, Reasoning(text=thought, **({"provider": provider} if provider else {})))
+        parts.insert(0, Reasoning(text=thought, provider=provider or None))
     if isinstance(refusal := extra.pop("refusal", None), str) and refusal:
         parts.append(Text(text=refusal))
     extra.pop("tool_calls", None)  # the raw form of those below
@@ -150,6 +150,8 @@ def _parts(content: object, provider: str) -> Iterator[Any]:
 def _part(block: Mapping[str, Any], provider: str = "langchain") -> Any:
     """Returns the part for a content block, or None where it is of no known kind."""
     fields = {key: value for key, value in block.items() if key not in ("type", "index") and value is not None}
+    if str(fields.get("id")).startswith("lc_"):  # made up by the package, another one each time
+        del fields["id"]
     match kind := block.get("type"):
         case "text" | "refusal" if isinstance(text := fields.pop(kind, None), str):
             return Text(text=text, **options("langchain", fields))

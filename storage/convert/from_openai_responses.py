@@ -94,7 +94,7 @@ def _side(path: str, item: Dict) -> str:
 def _told(item: Dict, path: str, side: str) -> Iterable[Message]:
     parts = list(_content(item.get("content", ""), path))
     if side == "user":
-        return messages_of(parts) if parts else messages_of([Text(text="")])
+        return messages_of(parts)
     return [SystemMessage(content="".join(part.text for part in parts if isinstance(part, Text)))]
 
 
@@ -121,7 +121,7 @@ def _reasoning(item: Dict, fields: Dict) -> Iterator[Reasoning]:
     texts = [piece.get("text") or "" for _, piece in entries(summary or thought or [], "$.summary")]
     text, id = "\n\n".join(texts), item.get("id")
     kept = options("openai", {**fields, "content": thought if summary else None})
-    if text or data or kept:  # an id alone says nothing to anybody
+    if text or data or kept or id:  # an id alone refers to what the provider keeps
         yield Reasoning(text=text, id=id or None, data=data or None, provider="openai", **kept)
 
 

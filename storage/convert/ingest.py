@@ -52,6 +52,7 @@ __all__ = [
     "plain",
     "runs",
     "source",
+    "standard_base64",
 ]
 
 Dict: TypeAlias = dict[str, Any]
@@ -73,9 +74,16 @@ def plain(obj: object, path: str = "$") -> Any:
     try:
         if isinstance(obj, str | bytes | bytearray):
             return msgspec.json.decode(obj)
-        return msgspec.to_builtins(obj, enc_hook=_dumped)
+        return _listed(msgspec.to_builtins(obj, enc_hook=_dumped))
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise CodecError(path, f"cannot be read: {error}") from error
+
+
+def _listed(value: Any) -> Any:
+    """Returns a value with its tuples as the lists that they are in JSON."""
+    if isinstance(value, dict):
+        return {key: _listed(item) for key, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _dumped(obj: object) -> Any:
@@ -143,10 +151,10 @@ def source(value: object, provider: str, media_type: object = None) -> Dict | No
         return {**given, "url": value}
     if ":" in value:
         return {**given, "ref": {provider: value}}
-    return {**given, "data": _standard(value)}
+    return {**given, "data": standard_base64(value)}
 
 
-def _standard(data: str) -> str:
+def standard_base64(data: str) -> str:
     """Returns base64 in its usual alphabet, padded."""
     data = data.translate(_URL_SAFE)
     return data + "=" * (-len(data) % 4)
@@ -228,7 +236,7 @@ def failure(output: ToolOutput) -> ToolOutput:
         case JsonOutput(value=value):
             return ErrorJsonOutput(value=value)
         case ContentOutput(value=parts):
-            return ErrorJsonOutput(value=msgspec.to_builtins(parts))
+            return ErrorJsonOutput(value=plain(parts))
     return output
 
 
@@ -251,10 +259,10 @@ def messages_of(parts: Iterable[Any], **fields: Any) -> Iterator[Message]:
     """Returns the parts of a turn that a provider calls the user's: runs of results as tool messages, the rest as user.
 
     Args:
-        parts: in order.
+        parts: in order; none is an empty message.
         **fields: of the first message.
     """
-    for results, run in runs(parts, lambda part: isinstance(part, ToolResult)):
+    for results, run in runs(parts, lambda part: isinstance(part, ToolResult)) or [(False, [])]:
         yield ToolMessage(content=tuple(run), **fields) if results else UserMessage(content=_settled(run), **fields)
         fields = {}
 
