@@ -82,7 +82,7 @@ def test_the_telnyx_form(message: Message) -> None:
 @given(TEXT, IMAGES)
 def test_the_jangts_form(text: str, images: list[Image]) -> None:
     flat = {"role": "user", "content": text, "images": [{"data": i.data, "mediaType": i.media_type} for i in images]}
-    parts = [*([Text(text=text)] if text else []), *images]
+    parts: list[Any] = [*([Text(text=text)] if text else []), *images]
     assert normalize(flat) == user_message(parts if images else text)
 
 

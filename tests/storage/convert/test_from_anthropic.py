@@ -42,7 +42,7 @@ BLOCKS: list[dict[str, Any]] = [
     SEARCH,
     {"type": "tool_use", "id": "t1", "name": "find", "input": {"q": None}, "toolset_name": "web"},
 ]
-SAID = [
+SAID: list[Any] = [
     Reasoning(signature="sig", provider="anthropic"),
     Reasoning(data="zz", provider="anthropic"),
     Text(text="a"),

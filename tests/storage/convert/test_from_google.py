@@ -44,7 +44,7 @@ PARTS = [
     types.Part(function_call=types.FunctionCall(name="run", id="x1", args={})),
     CODE,
 ]
-SAID = [
+SAID: list[Any] = [
     Reasoning(text="t", signature=BASE64, provider="google"),
     Text(text="a", provider_options=SIGNED),
     Text(text="", provider_options=SIGNED),

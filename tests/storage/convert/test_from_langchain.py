@@ -69,9 +69,9 @@ def test_messages_of_the_package() -> None:
     assert read(SystemMessage("s", id="i")) == [system_message("s", id="i")]
     assert read(HumanMessage("q", name="ann")) == [user_message("q", name="ann")]
     assert read([AIMessage("a")]) == [assistant_message("a")]
-    assert read(ChatMessage("a", role="assistant")) == [assistant_message("a")]
+    assert read(ChatMessage(content="a", role="assistant")) == [assistant_message("a")]
     assert read({"messages": [HumanMessage("")]}) == [user_message("")]
-    assert read(AIMessageChunk("a") + AIMessageChunk("b")) == [assistant_message("ab")]
+    assert read(AIMessageChunk(content="a") + AIMessageChunk(content="b")) == [assistant_message("ab")]
     assert read(SystemMessage([{"type": "text", "text": "a"}, "b"])) == [system_message("ab")]
 
 
@@ -141,7 +141,7 @@ def test_what_only_the_application_knows_is_metadata() -> None:
     (answer,) = read(ToolMessage("x", tool_call_id="t1", name="find", artifact={"a": 1}, id="m"))
     assert answer.metadata == {"langchain": {"artifact": {"a": 1}}}
     assert (answer.id, answer.name, answer.tool_results[0].tool_name) == ("m", None, "find")
-    assert read(FunctionMessage("x", name="find"))[0].tool_results[0].tool_name == "find"
+    assert read(FunctionMessage(content="x", name="find"))[0].tool_results[0].tool_name == "find"
 
 
 @pytest.mark.parametrize(

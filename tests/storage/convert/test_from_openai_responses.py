@@ -52,7 +52,7 @@ OUTPUT: list[dict[str, Any]] = [
     {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "find", "arguments": '{"q": 1}'},
     {"type": "custom_tool_call", "id": "ct_1", "call_id": "c2", "name": "run", "input": "{}"},
 ]
-SAID = [
+SAID: list[Any] = [
     Reasoning(text="t\n\nu", id="rs_1", data="enc", provider="openai"),
     Custom(kind="openai.web_search_call", data=SEARCH),
     Text(text="a", provider_options={"openai": {"annotations": [CITATION]}}),
