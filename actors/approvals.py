@@ -1,4 +1,4 @@
-"""Approvals: what a person says about a tool call that waits, and how a prompt shows calls without a result.
+"""Approvals: what a person says about a tool call that waits.
 
 An approval is a message of a user with a `custom` part:
 
@@ -10,18 +10,16 @@ Pure: nothing is read or written here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
-from ..storage import AssistantMessage, StoredMessage, ToolMessage, UserMessage, parse_message, user_message
+from ..storage import StoredMessage, ToolMessage, UserMessage, parse_message, user_message
 
-__all__ = ["APPROVAL", "Approval", "approval", "approvals_in", "is_approval", "paired", "tool_results"]
+__all__ = ["APPROVAL", "Approval", "approval", "approvals_in", "in_words", "is_approval", "tool_results"]
 
 APPROVAL = "parlatory.approval"
-PENDING = "pending: somebody has to approve this call first; it has not run yet"
-INTERRUPTED = "interrupted: there is no result; the tool may have had an effect"
 
 logger = logging.getLogger("parlatory.actors")
 _encode = msgspec.json.Encoder().encode
@@ -86,65 +84,8 @@ def tool_results(results: Sequence[tuple[str, str, Mapping[str, Any]]]) -> ToolM
     return cast(ToolMessage, parse_message(_encode({"role": "tool", "content": content})))
 
 
-def paired(rows: Sequence[StoredMessage], pending: Collection[tuple[int, str]] = ()) -> list[StoredMessage]:
-    """Returns the rows of a prompt, each call with its result directly behind it, as providers demand.
-
-    A result belongs to the latest earlier open call of its id. Results that came later, because somebody had to
-    approve, move to their call; a result without a call, and a second one, is left out. A call without a result gets
-    one that says that it is pending, or was interrupted. An approval becomes text, so that the model knows of it.
-
-    Args:
-        rows: the rows of a prompt in its order.
-        pending: the calls that wait for somebody, by the seq of their row and their id.
-    """
-    places: dict[str, list[int]] = {}  # the open calls of each id, as the places of their rows
-    groups: dict[int, dict[str, Any]] = {}  # the results of each row with calls, by id
-    sources: dict[int, list[StoredMessage]] = {}  # the rows that these results came in
-    for place, row in enumerate(rows):
-        for call in _calls(row):
-            places.setdefault(call.tool_call_id, []).append(place)
-            groups.setdefault(place, {})[call.tool_call_id] = None
-        for result in row.message.tool_results if isinstance(row.message, ToolMessage) else ():
-            if open_places := places.get(result.tool_call_id):
-                caller = open_places.pop()
-                groups[caller][result.tool_call_id] = result
-                sources.setdefault(caller, []).append(row)
-    prompt: list[StoredMessage] = []
-    for place, row in enumerate(rows):
-        if row.role == "tool":
-            continue
-        prompt.append(_with_words(row))
-        if place in groups:
-            prompt.append(_answer(row, groups[place], sources.get(place, []), pending))
-    return prompt
-
-
-def _calls(row: StoredMessage) -> list[Any]:
-    calls = row.message.tool_calls if isinstance(row.message, AssistantMessage) else ()
-    return [call for call in calls if not call.provider_executed]
-
-
-def _answer(
-    row: StoredMessage,
-    results: Mapping[str, Any],
-    sources: Sequence[StoredMessage],
-    pending: Collection[tuple[int, str]],
-) -> StoredMessage:
-    """Returns the row of results behind a row of calls: the one that there is, or one made of what there is."""
-    if sources and list(sources[0].message.tool_results) == list(results.values()):
-        return sources[0]
-    content = []
-    for call in _calls(row):
-        result = results[call.tool_call_id]
-        if result is None:
-            waits = (row.seq, call.tool_call_id) in pending
-            output = {"type": "text", "value": PENDING} if waits else {"type": "error-text", "value": INTERRUPTED}
-            (result,) = tool_results([(call.tool_call_id, call.tool_name, output)]).tool_results
-        content.append(result)
-    return msgspec.structs.replace(row, message=ToolMessage(content=tuple(content)), finish=None)
-
-
-def _with_words(row: StoredMessage) -> StoredMessage:
+def in_words(row: StoredMessage) -> StoredMessage:
+    """Returns the row with its approvals as text, so that a model knows of them."""
     decisions = approvals_in(row)
     if not decisions:
         return row

@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from ..storage import Batch, MessageLog, ParlatoryError, StoredMessage, ToolCall, check_message, new_row
-from .approvals import Approval, approvals_in, is_approval, paired, tool_results
+from .approvals import Approval, approvals_in, is_approval, tool_results
 from .tool_schema import ArgumentsError, ToolOptions, arguments_of, convert, options_of, tool, tool_schemas
 
 if TYPE_CHECKING:
     from .conversation import Conversation, TurnStorage
     from .turn import Turn
 
-__all__ = ["Call", "Tools", "prompt_rows", "tool", "tool_schemas"]
+__all__ = ["Call", "Tools", "tool", "tool_schemas", "waiting_calls"]
 
 KEYS = "tool."
 PARALLEL_MAX = 8
@@ -121,12 +121,10 @@ async def read_marks(conversation: Conversation) -> dict[str, Mark]:
     return {key: _mark.decode(value) for key, value in (await conversation.keys(KEYS)).items()}
 
 
-async def prompt_rows(rows: list[StoredMessage], conversation: Conversation) -> list[StoredMessage]:
-    """Returns the rows of a prompt, in its order, with calls and results paired; see `approvals.paired`."""
-    if not any(row.role == "tool" or row.message.tool_calls or approvals_in(row) for row in rows):
-        return rows
+async def waiting_calls(conversation: Conversation) -> set[tuple[int, str]]:
+    """Returns the calls that wait for an approval, by the seq of their row and their id."""
     marks = (await read_marks(conversation)).values()
-    return paired(rows, {(mark.row, mark.call.tool_call_id) for mark in marks if mark.call and mark.state == "waiting"})
+    return {(mark.row, mark.call.tool_call_id) for mark in marks if mark.call and mark.state == "waiting"}
 
 
 class Tools:

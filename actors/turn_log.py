@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ..storage import MessageLog, StoredMessage
-from .tools import prompt_rows
+from .approvals import in_words
+from .tools import waiting_calls
 
 if TYPE_CHECKING:
     from .conversation import TurnStorage
@@ -20,13 +22,17 @@ class TurnLog(MessageLog):
         super().__init__(storage)
         self._storage = storage
 
-    async def history(self) -> list[StoredMessage]:
-        """Returns the rows of a prompt: without what has no turn yet, each reply and result behind what it answers."""
-        rows = await self.all()
+    def _in_prompt_order(self, rows: list[StoredMessage], since: int) -> list[StoredMessage]:
         turn = self._storage.lane.turn
-        if turn is None:
-            return rows
-        return await prompt_rows(in_turn_order(rows, turn.id), self._storage.lane.conversation)
+        if turn is not None:
+            # A row that stands further back than `since` has others before it that are not among these.
+            rows = [row for row in in_turn_order(rows, turn.id) if _place(row) >= since]
+        return [in_words(row) for row in rows]
+
+    async def _pending(self, rows: Sequence[StoredMessage]) -> Collection[tuple[int, str]]:
+        if any(row.message.tool_calls for row in rows if row.role == "assistant"):
+            return await waiting_calls(self._storage.lane.conversation)
+        return ()
 
 
 def in_turn_order(rows: list[StoredMessage], turn: int) -> list[StoredMessage]:
@@ -42,7 +48,11 @@ def in_turn_order(rows: list[StoredMessage], turn: int) -> list[StoredMessage]:
         for row in rows
         if not (row.turn is None and row.role == "user" and row.seq > turn) and not (_left(row) and row.turn in again)
     ]
-    return sorted(seen, key=lambda row: (row.turn if isinstance(row.turn, int) else row.seq, row.seq))
+    return sorted(seen, key=lambda row: (_place(row), row.seq))
+
+
+def _place(row: StoredMessage) -> int:
+    return row.turn if isinstance(row.turn, int) else row.seq
 
 
 def _left(row: StoredMessage) -> bool:

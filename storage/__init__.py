@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .convert.from_openai import from_openai
     from .convert.from_openai_responses import from_openai_responses
     from .convert.from_pydantic_ai import from_pydantic_ai
+    from .convert.notes import Note
+    from .convert.prompt import Prompt
     from .dialects import normalize, normalize_all
     from .engine import Batch, Committed, Due, Engine, Listing, NewRow, Partition, Told
     from .errors import (
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
         DataLocked,
         HookError,
         InvalidName,
+        MissingResult,
         ParlatoryError,
         ReentrancyError,
         SchemaMismatch,
@@ -83,11 +86,14 @@ __all__ = [
     "LogStorage",
     "Message",
     "MessageLog",
+    "MissingResult",
     "NewRow",
+    "Note",
     "OnAppend",
     "ParlatoryError",
     "Partition",
     "Progress",
+    "Prompt",
     "ReentrancyError",
     "Row",
     "SchemaMismatch",
@@ -159,11 +165,14 @@ _HOME = {
     "LogStorage": ".log",
     "Message": ".messages",
     "MessageLog": ".log",
+    "MissingResult": ".errors",
     "NewRow": ".engine",
+    "Note": ".convert.notes",
     "OnAppend": ".log",
     "ParlatoryError": ".errors",
     "Partition": ".engine",
     "Progress": ".backup",
+    "Prompt": ".convert.prompt",
     "ReentrancyError": ".errors",
     "Row": ".rows",
     "SchemaMismatch": ".errors",

@@ -6,6 +6,7 @@ ParlatoryError
 │   └── TooLarge        a message or a batch over its limit
 ├── Conflict            `expected_seq` is not the head of the log
 ├── ClientIdConflict    a client id was used before, for another message
+├── MissingResult       a tool call without its result, where a prompt was to refuse that
 ├── ReentrancyError     an append from inside the hook that tells of an append
 ├── HookError           the hook raised; the rows are committed
 └── StorageError        the engine could not do its work
@@ -37,6 +38,7 @@ __all__ = [
     "DataLocked",
     "HookError",
     "InvalidName",
+    "MissingResult",
     "ParlatoryError",
     "ReentrancyError",
     "SchemaMismatch",
@@ -113,6 +115,17 @@ class ClientIdConflict(ParlatoryError):
         super().__init__(f"client id {client_id!r} belongs to another message, row {seq}")
         self.client_id = client_id
         self.seq = seq
+
+
+class MissingResult(ParlatoryError):
+    """Says that a tool call of row `seq` has no result. Append it, or let the prompt make one up or drop the call."""
+
+    code = "missing_result"
+
+    def __init__(self, seq: int, tool_call_id: str) -> None:
+        super().__init__(f"call {tool_call_id!r} of row {seq} has no result: append one, or pass another `missing`")
+        self.seq = seq
+        self.tool_call_id = tool_call_id
 
 
 class ReentrancyError(ParlatoryError):

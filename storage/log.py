@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, cast, overload
 
 from .codec import MESSAGE_BYTES_MAX, check_message, message_digest
+from .convert.prompt import Prompt, Provider, SystemRole, render
+from .convert.repair import Missing
+from .convert.windows import Window
 from .dialects import normalize
 from .engine import Batch, Committed, NewRow, Told
 from .errors import CodecError, Conflict, HookError, ReentrancyError
 from .messages import Message
 from .names import CONTROL
-from .render import to_anthropic, to_langchain, to_openai
 from .rows import Row, StoredMessage
 from .rules import irregularities
 
@@ -20,6 +22,7 @@ __all__ = ["LogStorage", "MessageLog", "OnAppend", "new_row"]
 
 PAGE_ROWS = 500
 PAGE_BYTES = 4 << 20
+WINDOW_ROWS = 32
 AUTHOR_MAX = 512
 CLIENT_ID_MAX = 64
 
@@ -323,18 +326,125 @@ class MessageLog:
 
     # -- for models
 
-    async def history(self) -> list[StoredMessage]:
-        """Returns the rows that a prompt of the whole history is made of."""
-        return await self.all()
+    async def context(
+        self,
+        n: int | None = None,
+        *,
+        max_chars: int | None = None,
+        max_tokens: int | None = None,
+        count: Callable[[str], int] | None = None,
+    ) -> list[StoredMessage]:
+        """Returns the end of the history that a prompt is made of, oldest first; without a limit, all of it.
+
+        It begins at a message of a user, never inside of a group of tool calls and results, and the system messages at
+        the beginning of the log stand before it. `n` rows move back to such a beginning; a budget is kept, except that
+        what there is from the newest message of a user on is always in it. Where no beginning lies within 500 rows
+        before, it moves forward. Inside a turn the rows are in turn order.
+
+        Args:
+            n: how many rows, at least; the leading system messages do not count.
+            max_chars: how many characters of text, arguments and outputs included; pictures and files count nothing.
+            max_tokens: how many tokens of that text, as `count` counts them.
+            count: returns the tokens of a text.
+
+        Raises:
+            ValueError: there is more than one limit, or one below 1; or `max_tokens` without `count`.
+        """
+        window = Window(n, max_chars=max_chars, max_tokens=max_tokens, count=count)
+        if window.whole:
+            return self._in_prompt_order(await self.all(), 0)
+        lead = await self._leading()
+        rows: list[StoredMessage] = []
+        limit = WINDOW_ROWS if n is None else n + WINDOW_ROWS
+        while True:
+            page = await self._partition.read(
+                before=rows[0].seq if rows else None, limit=min(limit, PAGE_ROWS), max_bytes=PAGE_BYTES, newest=True
+            )
+            rows[:0] = self._decoded(page)
+            final = not page or page[0].seq == 1
+            ordered = self._in_prompt_order(rows, 0 if final else rows[0].seq)
+            start = window.start(ordered, lead, final=final)
+            if start is not None:
+                kept = ordered[start:]
+                return [row for row in lead if not kept or row.seq < kept[0].seq] + kept
+            limit = max(len(rows), limit)
+
+    async def _leading(self) -> list[StoredMessage]:
+        """Returns the system messages that the log begins with."""
+        lead: list[StoredMessage] = []
+        while True:
+            page = await self.read(after=lead[-1].seq if lead else 0, limit=WINDOW_ROWS if lead else 4)
+            for row in page:
+                if row.role != "system":
+                    return lead
+                lead.append(row)
+            if not page:
+                return lead
+
+    async def prompt(
+        self,
+        provider: Provider,
+        *,
+        window: int | Sequence[StoredMessage] | None = None,
+        missing: Missing = "synthesize",
+        system_role: SystemRole = "system",
+    ) -> Prompt:
+        """Returns what a provider's SDK is called with: `client.messages.create(model=MODEL, **prompt)`.
+
+        Its `notes` say what was dropped, moved, renamed or made up so that the provider accepts it.
+
+        Args:
+            provider: `openai`, `openai-responses`, `anthropic`, `google`, `langchain`, `pydantic-ai`, `ai-sdk` or
+                `ag-ui`.
+            window: the last so many rows, as `context` returns them; or rows, such as `await log.last(5)`, from
+                which a call or a result that is cut in two is repaired; by default the whole history.
+            missing: what becomes of a tool call without result: `synthesize` one that says it was interrupted, `drop`
+                the call, or `raise`.
+            system_role: the role of system messages for OpenAI, `system` or `developer`.
+
+        Raises:
+            ValueError: there is no such provider.
+            MissingResult: a call has no result, and `missing` says to raise.
+        """
+        rows = await self.context(window) if window is None or isinstance(window, int) else window
+        return render(
+            provider,
+            await self._resolved(rows),
+            missing=missing,
+            pending=await self._pending(rows),
+            conversation=self.name,
+            system_role=system_role,
+        )
 
     async def to_openai(self) -> list[dict[str, Any]]:
         """Returns the whole history as OpenAI Chat Completions messages."""
-        return to_openai([row.message for row in await self.history()])
+        return self._turns(await self.prompt("openai"))
 
     async def to_anthropic(self) -> list[dict[str, Any]]:
         """Returns the whole history as Anthropic turns, without system messages: pass those as `system`."""
-        return to_anthropic([row.message for row in await self.history()])
+        rows = [row for row in await self.context() if row.role != "system"]
+        return self._turns(await self.prompt("anthropic", window=rows))
 
     async def to_langchain(self) -> list[dict[str, Any]]:
         """Returns the whole history as LangChain message dicts."""
-        return to_langchain([row.message for row in await self.history()])
+        return self._turns(await self.prompt("langchain"))
+
+    @staticmethod
+    def _turns(prompt: Prompt) -> list[dict[str, Any]]:
+        turns: list[dict[str, Any]] = prompt["messages"]
+        return turns
+
+    def _in_prompt_order(self, rows: list[StoredMessage], since: int) -> list[StoredMessage]:
+        """Returns those of the rows that belong into a prompt from place `since` on, in its order; here all.
+
+        `rows` are the end of the log, from seq `since` on or from its beginning.
+        """
+        return rows
+
+    async def _pending(self, rows: Sequence[StoredMessage]) -> Collection[tuple[int, str]]:
+        """Returns the calls that wait for somebody, by the seq of their row and their id; here none."""
+        return ()
+
+    async def _resolved(self, rows: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        """Returns the rows with their media in them."""
+        return rows

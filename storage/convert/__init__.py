@@ -1,3 +1,3 @@
-"""Messages to the prompts of providers, and answers of providers to messages."""
+"""From a log to a provider's prompt (window, repair, render), and from a provider's answer to messages. All is pure."""
 
-__all__: list[str] = []
+__all__ = ()

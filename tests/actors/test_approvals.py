@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from parlatory.actors.approvals import APPROVAL, approval, approvals_in, is_approval, paired
+from parlatory.actors.approvals import APPROVAL, approval, approvals_in, in_words, is_approval
 from parlatory.actors.tools import key_of, tool
 from parlatory.storage import (
     Batch,
@@ -402,59 +402,6 @@ def test_an_approval_that_is_none_is_ignored(data: Any) -> None:
 # -- prompts
 
 
-def calls(seq: int, *ids: str, executed: bool = False) -> StoredMessage:
-    extra = {"providerExecuted": True} if executed else {}
-    parts = [{"type": "tool-call", "toolCallId": id, "toolName": "t", "input": {}, **extra} for id in ids]
-    return stored(seq, parsed(role="assistant", content=parts))
-
-
-def results(seq: int, **texts: str) -> StoredMessage:
-    parts = [
-        {"type": "tool-result", "toolCallId": id, "toolName": "t", "output": {"type": "text", "value": text}}
-        for id, text in texts.items()
-    ]
-    return stored(seq, parsed(role="tool", content=parts))
-
-
-def shape(rows: list[StoredMessage]) -> list[tuple[int, list[str]]]:
-    return [(row.seq, values(row)) for row in rows]
-
-
-USER = stored(1, user_message("go"))
-
-
-def test_what_is_paired_stays_as_it_is() -> None:
-    rows = [
-        USER,
-        calls(2, "a", "b"),
-        results(3, a="A", b="B"),
-        stored(4, user_message("x")),
-        calls(5, "p", executed=True),
-    ]
-    assert paired(rows) == rows
-    assert paired(rows)[2] is rows[2]
-
-
-def test_results_move_behind_their_calls_in_the_order_of_the_calls() -> None:
-    rows = [calls(2, "a", "b"), results(3, b="B"), USER, results(4, a="A")]
-    assert shape(paired(rows)) == [(2, []), (2, ["A", "B"]), (1, [])]
-
-
-def test_a_call_without_a_result_is_pending_or_interrupted() -> None:
-    found = shape(paired([calls(2, "a", "b")], {(2, "b"), (9, "a")}))
-    assert [text.partition(":")[0] for text in found[1][1]] == ["interrupted", "pending"]
-
-
-def test_a_result_without_a_call_and_a_second_one_are_left_out() -> None:
-    rows = [results(1, z="Z"), calls(2, "a"), results(3, a="A"), results(4, a="A2")]
-    assert shape(paired(rows)) == [(2, []), (3, ["A"])]
-
-
-def test_a_result_belongs_to_the_latest_open_call_of_its_id() -> None:
-    rows = [calls(1, "a"), calls(2, "a"), results(3, a="new"), results(4, a="old")]
-    assert shape(paired(rows)) == [(1, []), (4, ["old"]), (2, []), (3, ["new"])]
-
-
 def test_an_approval_is_words_in_a_prompt() -> None:
     parts: Any = [
         *approval("a").content,
@@ -467,7 +414,9 @@ def test_an_approval_is_words_in_a_prompt() -> None:
             ],
         ).content,
     ]
-    (row,) = paired([stored(1, user_message(parts, name="ann"))])
+    row = in_words(stored(1, user_message(parts, name="ann")))
     assert row.text == "[approved: tool call a]\n[denied: tool call b]go on"
     assert [part.type for part in row.content] == ["text", "text", "custom"]
     assert row.message.name == "ann"
+    plain = stored(1, user_message("go"))
+    assert in_words(plain) is plain

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from parlatory.actors import Agent
-from parlatory.actors.tools import ROUNDS_MAX, key_of, prompt_rows, tool
-from parlatory.storage import Batch, Engine, NewRow, Partition, StorageFull, StoredMessage, ToolCall
+from parlatory.actors.tools import ROUNDS_MAX, key_of, tool
+from parlatory.storage import Batch, Engine, MessageLog, NewRow, Partition, StorageFull, StoredMessage, ToolCall
+from parlatory.storage.convert.repair import repair
 from parlatory.storage.messages import File, Image, Text
 
 from .bots import Faults
@@ -31,6 +32,12 @@ class Model:
         self.results: list[list[Any]] = []
 
 
+async def prompted(log: MessageLog) -> list[StoredMessage]:
+    """The rows of a prompt, as renderers get them."""
+    rows = await log.context()
+    return repair(rows, [], pending=await log._pending(rows))
+
+
 def looping(model: Model, tools: Mapping[str, Callable[..., Any]], rounds_max: int = ROUNDS_MAX) -> type[Agent]:
     """An agent that asks the model until it asks for nothing."""
 
@@ -38,7 +45,7 @@ def looping(model: Model, tools: Mapping[str, Callable[..., Any]], rounds_max: i
         async def on_message(self, row: StoredMessage) -> None:
             model.attempts.append(self.turn.attempt)
             async for _ in self.tool_rounds(tools, rounds_max=rounds_max):
-                model.prompts.append(await prompt_rows(await self.messages.history(), self._storage.lane.conversation))
+                model.prompts.append(await prompted(self.messages))
                 async with self.reply() as draft:
                     answer = model.answers.pop(0)
                     if isinstance(answer, str):
