@@ -9,7 +9,7 @@ from typing import Any
 from ..messages import File, Image, Reasoning, Text
 from ..rows import StoredMessage
 from .labels import Labels
-from .media import Medium, medium
+from .media import Medium, foreign_ids, medium
 from .notes import Note
 from .openai import call_dict
 from .outputs import failed, media_in, output_text
@@ -84,17 +84,33 @@ def _results(turn: Turn, id: str, notes: list[Note]) -> Iterable[dict[str, Any]]
 def _part(row: StoredMessage, part: object, notes: list[Note]) -> dict[str, Any]:
     if isinstance(part, Image | File):
         found = medium(part, "ag-ui")
-        shown = None if found is None else _medium(found)
+        shown = _elsewhere(part) if found is None else _medium(found)
         return shown or {"type": "text", "text": media_note(row, part, notes)}
     assert isinstance(part, Text)
     return {"type": "text", "text": part.text}
 
 
+def _elsewhere(part: Image | File) -> dict[str, Any] | None:
+    """Returns a medium that only its provider has, by the id it has there."""
+    for provider, id in foreign_ids(part).items():
+        return {
+            "type": _kind(part.media_type or part.type),
+            "source": {"type": "file", "value": id, "provider": provider},
+        }
+    return None
+
+
 def _medium(found: Medium) -> dict[str, Any] | None:
-    main = found.type.partition("/")[0] or found.kind
-    kind = main if main in _KINDS else "document"
+    kind = _kind(found.type or found.kind)
     if found.data is not None:
-        source = {"type": "data", "value": found.data, "mimeType": found.type}
-        return {"type": kind, "source": source} if found.type else None
-    source = {"type": "url", "value": found.url or ""}
+        data = {"type": "data", "value": found.data, "mimeType": found.type}
+        return {"type": kind, "source": data} if found.type else None
+    source: dict[str, Any] = (
+        {"type": "file", "value": found.id} if found.url is None else {"type": "url", "value": found.url}
+    )
     return {"type": kind, "source": source | {"mimeType": found.type} if found.type else source}
+
+
+def _kind(type: str) -> str:
+    main = type.partition("/")[0]
+    return main if main in _KINDS else "document"

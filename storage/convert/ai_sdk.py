@@ -18,7 +18,7 @@ from ..messages import (
 )
 from ..rows import StoredMessage
 from .labels import portable_labels
-from .media import Medium, medium
+from .media import Medium, foreign_ids, medium
 from .notes import Note
 from .outputs import output_text
 from .turns import Call, arguments, media_note, turns
@@ -68,7 +68,7 @@ def _part(row: StoredMessage, part: object, notes: list[Note]) -> list[dict[str,
         return [{"type": "reasoning", "text": part.text, **_thought(part)}]
     assert isinstance(part, Image | File)
     found = medium(part, "ai-sdk")
-    if found is None and not _foreign(part):
+    if found is None and not foreign_ids(part):
         return [{"type": "text", "text": media_note(row, part, notes)}]
     return [{**_medium(found, part), **_options(part)}]
 
@@ -102,16 +102,11 @@ def _thought(part: Reasoning) -> dict[str, Any]:
     return {"providerOptions": options} if options else {}
 
 
-def _foreign(part: Image | File) -> dict[str, str]:
-    """Returns the ids that providers gave a medium; one of our own store means nothing to the AI SDK."""
-    return {provider: id for provider, id in (part.ref or {}).items() if provider != "parlatory"}
-
-
 def _medium(found: Medium | None, part: Image | File) -> dict[str, Any]:
     """Returns a picture or file of a message."""
     data: Any
     if found is None:
-        data, type = {"type": "reference", "reference": _foreign(part)}, part.media_type
+        data, type = {"type": "reference", "reference": foreign_ids(part)}, part.media_type
     else:
         data, type = found.data or found.url, found.type
     is_image = isinstance(part, Image) if found is None else found.kind == "image"
@@ -141,7 +136,7 @@ def _shown(row: StoredMessage, part: Text | Image | File, notes: list[Note]) -> 
         return {"type": "text", "text": part.text}
     found = medium(part, "ai-sdk")
     if found is None:
-        if foreign := _foreign(part):
+        if foreign := foreign_ids(part):
             return {"type": "file-reference", "providerReference": foreign}
         return {"type": "text", "text": media_note(row, part, notes)}
     type = found.type or ("image/*" if found.kind == "image" else _SOME_BYTES)

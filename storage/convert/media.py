@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from ..messages import File, Image
 
-__all__ = ["Medium", "data_url", "medium", "placeholder"]
+__all__ = ["Medium", "data_url", "foreign_ids", "medium", "placeholder"]
 
 # Stricter than the rule of the log: what a browser would not read as an address, a library may read as base64.
 _WEB = re.compile(r"https?://(?:[^\s/?#@]*@)?(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d{1,5})?(?:[/?#]\S*)?")
@@ -68,6 +68,11 @@ def medium(part: Image | File, provider: str) -> Medium | None:
     if part.ref and (id := part.ref.get(provider)):
         return Medium(_kind(part, declared), declared, id=id)
     return None
+
+
+def foreign_ids(part: Image | File) -> dict[str, str]:
+    """Returns the ids that providers gave a medium; that in a store of ours is none of them."""
+    return {provider: id for provider, id in (part.ref or {}).items() if provider != "parlatory"}
 
 
 def _plain_type(type: str | None) -> str:

@@ -54,8 +54,8 @@ def pair(rows: Sequence[StoredMessage]) -> tuple[dict[int, Group], list[Stray]]:
             parts = message.content
             if calls := [part for part in parts if type(part) is ToolCall]:
                 group = groups[place] = Group(calls, place)
-                for slot, call in enumerate(calls):
-                    open_calls.setdefault(call.tool_call_id, []).append((group, slot))
+                for slot in range(len(calls) - 1, -1, -1):  # within one row, the first call is answered first
+                    open_calls.setdefault(calls[slot].tool_call_id, []).append((group, slot))
         else:
             continue
         for index, part in enumerate(parts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from ..rows import StoredMessage
 from . import ag_ui, ai_sdk, anthropic, google, langchain, openai, openai_responses, pydantic_ai
@@ -25,7 +25,7 @@ _RENDER = {
     "pydantic-ai": pydantic_ai.render,
     "ai-sdk": ai_sdk.render,
 }
-PROVIDERS: tuple[str, ...] = ("openai", "openai-responses", *_RENDER, "ag-ui")
+PROVIDERS: tuple[Provider, ...] = get_args(Provider)
 
 
 class Prompt(dict[str, Any]):

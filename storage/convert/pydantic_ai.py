@@ -18,7 +18,7 @@ from ..messages import (
 )
 from ..rows import StoredMessage
 from .labels import portable_labels
-from .media import Medium, medium
+from .media import Medium, foreign_ids, medium
 from .notes import Note
 from .outputs import failed, output_text
 from .turns import Call, Turn, media_note, turns
@@ -28,6 +28,7 @@ __all__ = ["REDACTED", "render"]
 REDACTED = "redacted_thinking"
 """The id by which PydanticAI knows thoughts of Anthropic that are redacted."""
 
+_UPLOADS = frozenset({"anthropic", "bedrock", "google", "google-cloud", "google-gla", "google-vertex", "openai", "xai"})
 _URL_KINDS = {"audio": "audio-url", "image": "image-url", "video": "video-url"}
 
 
@@ -74,10 +75,13 @@ def _said(turn: Turn, notes: list[Note]) -> list[dict[str, Any]]:
         elif type(part) is Reasoning:
             parts.append(_thought(part))
         else:
+            assert isinstance(part, Image | File)
             shown = _content(turn.row, part, notes)
-            data = isinstance(shown, dict) and shown["kind"] == "binary"
-            text = shown if isinstance(shown, str) else shown.get("url", "")
-            parts.append({"part_kind": "file", "content": shown} if data else {"part_kind": "text", "content": text})
+            if isinstance(shown, dict) and shown["kind"] == "binary":
+                parts.append({"part_kind": "file", "content": shown})
+            else:  # what a model said is in hand, or it is named
+                text = shown if isinstance(shown, str) else media_note(turn.row, part, notes)
+                parts.append({"part_kind": "text", "content": text})
     return parts
 
 
@@ -112,10 +116,19 @@ def _content(row: StoredMessage, part: object, notes: list[Note]) -> Any:
     """Returns a part of what the user or a tool shows: text, or a dict by its `kind`."""
     if isinstance(part, Image | File):
         found = medium(part, "pydantic-ai")
-        shown = None if found is None else _medium(found)
+        shown = _uploaded(part) if found is None else _medium(found)
         return media_note(row, part, notes) if shown is None else shown
     assert isinstance(part, Text)
     return part.text
+
+
+def _uploaded(part: Image | File) -> dict[str, Any] | None:
+    """Returns a medium that a provider has been given before; PydanticAI sends it to no other."""
+    for provider, id in foreign_ids(part).items():
+        if provider in _UPLOADS:
+            file = {"kind": "uploaded-file", "file_id": id, "provider_name": provider}
+            return file | {"media_type": part.media_type} if part.media_type else file
+    return None
 
 
 def _medium(found: Medium) -> dict[str, Any] | None:

@@ -11,11 +11,24 @@ import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from parlatory.storage import Batch, NewRow, Row, StoredMessage, assistant_message, open_engine, tool_message
-from parlatory.storage import encode_message, system_message, user_message
+from parlatory.storage import (
+    Batch,
+    Message,
+    NewRow,
+    Row,
+    StoredMessage,
+    assistant_message,
+    encode_message,
+    message_digest,
+    open_engine,
+    system_message,
+    tool_message,
+    user_message,
+)
 from parlatory.storage.convert.prompt import PROVIDERS, Prompt, render
 from parlatory.storage.messages import (
     ContentOutput,
@@ -32,6 +45,7 @@ from parlatory.storage.messages import (
     ToolCall,
     ToolOutput,
     ToolResult,
+    UserPart,
 )
 from parlatory.storage.schema import VERSION
 from parlatory.storage.sqlite import FILE
@@ -61,7 +75,7 @@ def rows() -> list[NewRow]:
         ToolResult(tool_call_id=call.tool_call_id, tool_name=call.tool_name, output=output)
         for call, output in zip(calls, OUTPUTS, strict=True)
     ]
-    shown = [
+    shown: list[UserPart] = [
         Text(text="look: naïve 😀 שלום a\0b", provider_options={"anthropic": {"cacheControl": {"type": "ephemeral"}}}),
         Image(data=PNG, media_type="image/png", detail="low"),
         Image(url="https://x.test/a.jpg", filename="a.jpg"),
@@ -86,11 +100,12 @@ def rows() -> list[NewRow]:
     )
     ran = ToolCall(tool_call_id="srv_1", tool_name="web_search", input={"q": "x"}, provider_executed=True)
     found = ToolResult(tool_call_id="srv_1", tool_name="web_search", output=TextOutput(value="a page"))
+    asked = user_message("hello", name="Ann <Lee>", id="m1", metadata={"tab": 3})
     broken = ToolCall(tool_call_id="call_0", tool_name="lookup", input={}, invalid='{"a":')
-    messages = [
+    messages: list[tuple[Message, dict[str, Any]]] = [
         (system_message("Be kind."), {}),
         (system_message(""), {}),
-        (user_message("hello", name="Ann <Lee>", id="m1", metadata={"tab": 3}), {"client_id": "c1", "digest": 5}),
+        (asked, {"client_id": "c1", "digest": message_digest(asked)}),
         (assistant_message([*thoughts, Text(text="Let me look."), *calls]), {"turn": 3}),
         (tool_message(results[::-1]), {"turn": 3}),
         (assistant_message("half an ans "), {"turn": 3, "finish": "stopped"}),
@@ -143,7 +158,7 @@ def golden(prompt: Prompt) -> bytes:
 
 def write_prompts() -> None:
     for provider in PROVIDERS:
-        prompt = render(provider, history(), conversation=NAME)  # type: ignore[arg-type]
+        prompt = render(provider, history(), conversation=NAME)
         (HERE / "prompts" / f"{provider}.json").write_bytes(golden(prompt))
 
 
