@@ -23,7 +23,7 @@ from ..messages import (
     ToolMessage,
     ToolOutput,
 )
-from .ingest import Calls, Dict, assistant, custom, entries, label, medium, messages_of, plain, runs, source
+from .ingest import SOME_BYTES, Calls, Dict, assistant, custom, entries, label, medium, messages_of, plain, runs, source
 
 __all__ = ["from_ai_sdk"]
 
@@ -31,7 +31,7 @@ _NAME = "ai-sdk"
 # What a part of each kind has; a field beyond these is kept under `providerOptions`.
 _FIELDS = {
     "text": {"text"},
-    "image": {"image", "mediaType", "mimeType", "data", "url", "ref"},
+    "image": {"image", "mediaType", "mimeType", "data", "url", "ref", "filename", "detail"},
     "file": {"data", "url", "ref", "mediaType", "mimeType", "filename"},
     "reasoning": {"text", "id", "signature", "data", "provider"},
     "tool-call": {"toolCallId", "toolName", "input", "invalid", "args", "providerExecuted"},
@@ -40,6 +40,7 @@ _FIELDS = {
 }
 _MESSAGE = {"role", "content", "id", "name", "metadata", "providerOptions"}
 _OUTPUT = {"text", "image-data", "image-url", "file-data", "file-url", "media", "file", "image"}
+_REFERENCES = {"file-reference", "image-file-reference", "file-id", "image-file-id"}
 # Where each provider's package puts what our reasoning has fields for.
 _REASONING = {
     "anthropic": {"signature": "signature", "redactedData": "data"},
@@ -81,7 +82,8 @@ def _model(fields: Dict, path: str) -> Iterator[Message]:
     if not isinstance(content, list):
         yield _normalized(fields, path)
         return
-    parts = [_part(part) for _, part in entries(content, f"{path}.content")]
+    user = fields.get("role") == "user"
+    parts = [_part(_pictured(part) if user else part) for _, part in entries(content, f"{path}.content")]
     # Approvals stand among results; in a log only results do.
     tool = fields.get("role") == "tool"
     for results, run in runs(parts, lambda part: not tool or part.get("type") == "tool-result"):
@@ -117,6 +119,17 @@ def _part(part: Dict) -> Dict:
     return {**fields, "providerOptions": held} if held else fields
 
 
+def _pictured(part: Dict) -> Dict:
+    """Returns a file as the picture that its type says it is."""
+    kind, media_type = str(part.get("type")), str(part.get("mediaType"))
+    if not kind.startswith("file") or not media_type.startswith("image/"):
+        return part
+    picture = {**part, "type": f"image{kind.removeprefix('file')}"}
+    if media_type == "image/*":  # of some type
+        del picture["mediaType"]
+    return picture
+
+
 def _sealed(fields: Dict, held: Dict) -> Dict:
     """Moves what our reasoning has fields for out of the provider's options."""
     for provider, names in _REASONING.items():
@@ -133,11 +146,23 @@ def _output(output: Mapping[str, Any]) -> Dict:
     fields = {key: value for key, value in output.items() if key != "providerOptions"}
     value = fields.get("value")
     if fields.get("type") == "content" and isinstance(value, list):
-        blocks = [block for _, block in entries(value, "$.output.value")]
+        blocks = [_known(_pictured(block)) for _, block in entries(value, "$.output.value")]
         if any(block.get("type") not in _OUTPUT for block in blocks):
             return {"type": "json", "value": value}
         fields["value"] = blocks
     return fields
+
+
+def _known(block: Dict) -> Dict:
+    """Returns a file that only its provider has as the part that we have for it."""
+    kind = str(block.get("type"))
+    given = block.get("providerReference", block.get("fileId"))
+    if kind not in _REFERENCES or not isinstance(given, Mapping | str):
+        return block
+    rest = {key: value for key, value in block.items() if key not in ("providerReference", "fileId")}
+    ref = given if isinstance(given, Mapping) else {_NAME: given}
+    shown = "image" if kind.startswith("image") else "file"
+    return ({} if shown == "image" else {"mediaType": SOME_BYTES}) | rest | {"type": shown, "ref": ref}
 
 
 # ---- for a user interface -----------------------------------------------------------------------------------------

@@ -31,9 +31,10 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 def from_openai_responses(obj: object) -> list[Message]:
     """Returns the messages of a response, of items, or of a request (`{"input": ..., "instructions": ...}`).
 
-    Adjacent items of the model are one message, adjacent outputs of tools as well. A call is known by its `call_id`;
-    the ids and states of items are not kept, except the id of reasoning, which is sent back. An item of a tool that the
-    provider has (web search, computer, shell) stays as it is, in a custom part of the assistant's message.
+    Adjacent items of the model are one message, up to the next that says something; adjacent outputs of tools are one
+    as well. A call is known by its `call_id`; the ids and states of items are not kept, except the id of reasoning,
+    which is sent back. An item of a tool that the provider has (web search, computer, shell) stays as it is, in a
+    custom part of the assistant's message.
 
     Args:
         obj: objects of the `openai` SDK, dicts, or JSON text.
@@ -57,10 +58,11 @@ def from_openai_responses(obj: object) -> list[Message]:
     calls = Calls()
     for side, run in runs(entries(data), lambda entry: _side(*entry)):
         if side == "assistant":
-            calls.begin()
-            yielded = [part for path, item in run for part in _said(item, path, calls)]
-            found.append(assistant(yielded, **labels))
-            labels = {}
+            for turn in _turns(run):
+                calls.begin()
+                parts = [part for path, item in turn for part in _said(item, path, calls)]
+                found.append(assistant(parts, **labels))
+                labels = {}
         elif side == "tool":
             found.append(ToolMessage(content=tuple(_result(item, calls) for _, item in run)))
         else:
@@ -89,6 +91,22 @@ def _side(path: str, item: Dict) -> str:
             return str(role)
         case role:
             raise CodecError(f"{path}.role", f"{role!r} is no role of a response's items")
+
+
+def _turns(run: list[tuple[str, Dict]]) -> list[list[tuple[str, Dict]]]:
+    """Returns the items of the model in turns: each has one message at most, behind the reasoning that led to it."""
+    found: list[list[tuple[str, Dict]]] = [[]]
+    told = False
+    for entry in run:
+        if entry[1].get("type", "message") == "message":
+            if told:
+                last = found[-1]
+                count = next((n for n, (_, item) in enumerate(reversed(last)) if item.get("type") != "reasoning"), 0)
+                found.append(last[len(last) - count :])
+                del last[len(last) - count :]
+            told = True
+        found[-1].append(entry)
+    return found
 
 
 def _told(item: Dict, path: str, side: str) -> Iterable[Message]:
@@ -156,5 +174,7 @@ def _part(block: Mapping[str, Any]) -> Any:
             if found is None:
                 return None
             named = {key: value for key in ("detail", "filename") if (value := fields.pop(key, None)) is not None}
+            if named.get("detail") == "auto":  # has to be said, and says nothing
+                del named["detail"]
             return medium(found, image=kind == "input_image", **named, **options("openai", fields))
     return None

@@ -22,6 +22,7 @@ from ..messages import (
     ToolResult,
 )
 from .ingest import Calls, Dict, assistant, custom, entries, failure, medium, messages_of, options, plain, runs, source
+from .outputs import output_text
 
 __all__ = ["from_pydantic_ai"]
 
@@ -68,11 +69,26 @@ def _about(fields: Dict) -> Dict:
 
 def _request(fields: Dict, path: str, calls: Calls) -> Iterator[Message]:
     about = _about(fields)
-    read = [item for _, part in entries(fields.get("parts", []), f"{path}.parts") for item in _asked(part, calls)]
-    for system, run in runs(read, lambda item: isinstance(item, SystemMessage)):
-        for message in run if system else messages_of(run):
-            yield structs.replace(message, **about) if about else message
-            about = {}
+    parts = [part for _, part in entries(fields.get("parts", []), f"{path}.parts")]
+    for results, run in runs(parts, _is_result):
+        # Each prompt is a message; results are one together.
+        for asked in [run] if results else [[part] for part in run]:
+            for message in _messages(asked, calls):
+                yield structs.replace(message, **about) if about else message
+                about = {}
+
+
+def _is_result(part: Dict) -> bool:
+    kind = part.get("part_kind")
+    return kind == "tool-return" or (kind == "retry-prompt" and bool(part.get("tool_name")))
+
+
+def _messages(parts: list[Dict], calls: Calls) -> Iterator[Message]:
+    read = [item for part in parts for item in _asked(part, calls)]
+    if read and isinstance(read[0], SystemMessage):
+        yield read[0]
+    else:
+        yield from messages_of(read)
 
 
 def _asked(part: Dict, calls: Calls) -> Iterator[Any]:
@@ -132,7 +148,8 @@ def _result(part: Dict, calls: Calls) -> ToolResult:
     output = _value(part.get("content"))
     match part.get("outcome"):
         case "denied":
-            output = ExecutionDenied(reason=output.value if isinstance(output, TextOutput) else None)
+            said = output.value if isinstance(output, TextOutput) else ""
+            output = ExecutionDenied(reason=said.removeprefix(output_text(ExecutionDenied())).lstrip() or None)
         case "failed" | "interrupted" | "retried":
             output = failure(output)
     rest = {key: part.get(key) for key in ("metadata", "tool_kind")}

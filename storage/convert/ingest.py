@@ -137,7 +137,7 @@ def custom(provider: str, item: Mapping[str, Any], kind: str | None = None) -> C
 
 def label(id: object) -> str | None:
     """Returns the id for a message, where the provider gave one that fits."""
-    return id if isinstance(id, str) and 0 < len(id) <= ID_CHARACTERS_MAX else None
+    return id if isinstance(id, str) and len(id) <= ID_CHARACTERS_MAX else None
 
 
 def source(value: object, provider: str, media_type: object = None) -> Dict | None:

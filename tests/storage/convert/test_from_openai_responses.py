@@ -105,7 +105,7 @@ def test_a_request() -> None:
         {"role": "assistant", "content": "b"},
         {"role": "user", "content": ""},
     ]
-    image = Image(data=PNG, media_type="image/png", detail="auto")
+    image = Image(data=PNG, media_type="image/png")
     assert read({"instructions": "be", "input": items}) == [
         system_message("be"),
         user_message("q"),

@@ -173,13 +173,11 @@ def test_retries_in_stored_histories() -> None:
         {"part_kind": "retry-prompt", "content": "plain text is not allowed"},
         {"part_kind": "retry-feedback", "content": errors},
     ]
-    results, told = read({"kind": "request", "parts": parts})
+    results, told, feedback = read({"kind": "request", "parts": parts})
     outputs = [result.output for result in results.tool_results]
     assert outputs == [ErrorTextOutput(value="bad"), ErrorJsonOutput(value=errors)]
-    assert told.content == (
-        Text(text="plain text is not allowed"),
-        Custom(kind="pydantic-ai.retry-feedback", data=parts[3]),
-    )
+    assert told == user_message("plain text is not allowed")
+    assert feedback.content == (Custom(kind="pydantic-ai.retry-feedback", data=parts[3]),)
 
 
 def test_what_the_provider_ran() -> None:
