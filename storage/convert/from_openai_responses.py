@@ -25,13 +25,14 @@ from .ingest import (
 
 __all__ = ["from_openai_responses"]
 
+_BETWEEN = ("reasoning", "function_call", "custom_tool_call")
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 def from_openai_responses(obj: object) -> list[Message]:
     """Returns the messages of a response, of items, or of a request (`{"input": ..., "instructions": ...}`).
 
-    Adjacent items of the model are one message, up to the next that says something; adjacent outputs of tools are one
+    Adjacent items of the model are one message, except two that only say something; adjacent outputs of tools are one
     as well. A call is known by its `call_id`; the ids and states of items are not kept, except the id of reasoning,
     which is sent back. An item of a tool that the provider has (web search, computer, shell) stays as it is, in a
     custom part of the assistant's message.
@@ -94,17 +95,15 @@ def _side(path: str, item: Dict) -> str:
 
 
 def _turns(run: list[tuple[str, Dict]]) -> list[list[tuple[str, Dict]]]:
-    """Returns the items of the model in turns: each has one message at most, behind the reasoning that led to it."""
+    """Returns the items of the model in turns: two messages that nothing stands between are two turns."""
     found: list[list[tuple[str, Dict]]] = [[]]
     told = False
     for entry in run:
-        if entry[1].get("type", "message") == "message":
-            if told:
-                last = found[-1]
-                count = next((n for n, (_, item) in enumerate(reversed(last)) if item.get("type") != "reasoning"), 0)
-                found.append(last[len(last) - count :])
-                del last[len(last) - count :]
-            told = True
+        kind = entry[1].get("type", "message")
+        if kind == "message" and told:
+            found.append([])
+        if kind == "message" or kind in _BETWEEN:
+            told = kind == "message"
         found[-1].append(entry)
     return found
 

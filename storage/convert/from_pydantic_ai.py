@@ -9,8 +9,11 @@ from msgspec import structs
 
 from ..errors import CodecError
 from ..messages import (
+    ContentOutput,
     Custom,
     ExecutionDenied,
+    File,
+    Image,
     JsonOutput,
     Message,
     Reasoning,
@@ -28,6 +31,7 @@ __all__ = ["from_pydantic_ai"]
 
 _NAME = "pydantic-ai"
 _PROVIDERS = {"google-gla": "google", "google-vertex": "google", "openai-chat": "openai", "openai-responses": "openai"}
+_MEDIA = ("image-url", "audio-url", "video-url", "document-url", "binary", "uploaded-file")
 _MARKS = ("part_kind", "kind", "timestamp", "identifier")
 
 
@@ -141,6 +145,11 @@ def _medium(fields: Dict) -> Any:
 
 
 def _value(content: object) -> ToolOutput:
+    items = content if isinstance(content, list) else [content]
+    if any(isinstance(item, Mapping) and item.get("kind") in _MEDIA for item in items):
+        parts = [_user_part(item) if isinstance(item, str | Mapping) else None for item in items]
+        if all(isinstance(part, Text | Image | File) for part in parts):
+            return ContentOutput(value=tuple(part for part in parts if isinstance(part, Text | Image | File)))
     return TextOutput(value=content) if isinstance(content, str) else JsonOutput(value=content)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -39,7 +39,7 @@ READERS: dict[Provider, Callable[[object], list[Message]]] = {
 }
 
 
-def prompt(provider: Provider, messages: list[Message]) -> Prompt:
+def prompt(provider: Provider, messages: Sequence[Message]) -> Prompt:
     return render(provider, rows_of(messages), conversation="bot/ann")
 
 
@@ -61,16 +61,20 @@ def test_what_came_back_gives_the_same_prompt(provider: Provider, history: list[
 def folded(form: Any) -> Any:
     """A form without the differences that a log does not make.
 
-    One text alone is that text, and texts of an output are their lines; arguments are what their text says; a file is of some
-    type, though LangChain need not say so; an empty signature is none; and where rows became one turn, what Anthropic
-    thought stands first.
+    One text alone is that text, and texts of an output are their lines; arguments are what their text says; a file is
+    of some type, also where none is said; an empty signature is none; and where rows became one turn, what Anthropic
+    thought stands first. What ends like a PDF is one, whatever it was called.
     """
     if isinstance(form, list):
         return [folded(item) for item in form]
     if not isinstance(form, dict):
         return form
-    nothing = {("mime_type", "application/octet-stream"), ("mediaType", "application/octet-stream"), ("signature", "")}
-    fields = {key: folded(value) for key, value in form.items() if (key, str(value)) not in nothing}
+    address = form.get("image_url", form.get("file_url"))
+    if isinstance(address, str) and ".pdf" in address:
+        return address
+    fields = {key: folded(value) for key, value in form.items() if value != "application/octet-stream"}
+    if fields.get("signature") == "":
+        del fields["signature"]
     for key, value in fields.items():
         match key, value:
             case _, [{"type": "text" | "input_text", "text": str() as text, **rest}] if not rest:

@@ -125,6 +125,16 @@ def test_a_request() -> None:
     assert read({"input": [], "instructions": [{"role": "system", "content": "s"}]}) == [system_message("s")]
 
 
+def test_two_messages_in_a_row_are_two() -> None:
+    said = {"type": "message", "role": "assistant", "content": "a"}
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    found = read({"id": "resp_1", "output": [said, SEARCH, said, thought, said]})
+    assert found == [
+        assistant_message([Text(text="a"), Custom(kind="openai.web_search_call", data=SEARCH)], id="resp_1"),
+        assistant_message([Text(text="a"), Reasoning(id="rs_1", provider="openai"), Text(text="a")]),
+    ]
+
+
 def test_reasoning() -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}]}
     assert read(thought) == [assistant_message([Reasoning(text="t", id="rs_1", provider="openai")])]

@@ -34,6 +34,7 @@ from parlatory.storage.codec import check_message
 from parlatory.storage.convert.from_pydantic_ai import from_pydantic_ai
 from parlatory.storage.errors import CodecError
 from parlatory.storage.messages import (
+    ContentOutput,
     Custom,
     ErrorJsonOutput,
     ErrorTextOutput,
@@ -150,6 +151,16 @@ def test_bytes_are_the_same_in_json() -> None:
     [
         ({"a": 1}, "success", JsonOutput(value={"a": 1})),
         (None, "success", JsonOutput(value=None)),
+        (
+            ["a", BinaryContent(DATA, media_type="image/png")],
+            "success",
+            ContentOutput(value=(Text(text="a"), Image(data="//79", media_type="image/png"))),
+        ),
+        (
+            [1, {"kind": "binary"}],
+            "success",
+            JsonOutput(value=[1, {"kind": "binary"}]),
+        ),
         ("x", "failed", ErrorTextOutput(value="x")),
         ([1], "interrupted", ErrorJsonOutput(value=[1])),
         ("no", "denied", ExecutionDenied(reason="no")),
