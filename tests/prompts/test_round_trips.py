@@ -152,12 +152,12 @@ def test_errors_stay_errors(provider: Provider) -> None:
     ],
 )
 def test_thoughts_go_back_to_whom_they_belong(provider: Provider, thought: Reasoning) -> None:
-    history = [user_message("q"), assistant_message([thought, Text(text="a")])]
+    history: list[Message] = [user_message("q"), assistant_message([thought, Text(text="a")])]
     assert read_back(provider, prompt(provider, history)) == history
 
 
 def test_google_s_signatures_stay_on_their_parts() -> None:
     signed = {"google": {"thoughtSignature": "AAEC"}}
     said = assistant_message([call("c1", provider_options=signed)])
-    history = [user_message("q"), said, tool_message([result("c1")])]
+    history: list[Message] = [user_message("q"), said, tool_message([result("c1")])]
     assert read_back("google", prompt("google", history)) == history
