@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help demo test crash hostile lint types run-env dev-env python
+.PHONY: help demo test crash hostile fuzz lint types run-env dev-env python
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo 'make test    run the tests (ARGS="-k name" selects, COVERAGE=1 measures)'
 	@echo 'make crash   kill a loaded server 500 times'
 	@echo 'make hostile send a server 200,000 hostile frames'
+	@echo 'make fuzz    judge the prompts of 10,000 generated histories, where ../shared/oracles is'
 	@echo 'make sim     run 10,000 simulated worlds (SEEDS=n: so many)'
 	@echo 'make lint    run ruff'
 	@echo 'make types   run mypy'
@@ -33,6 +34,10 @@ crash: dev-env
 
 hostile: dev-env
 	PARLATORY_HOSTILE_FRAMES=200000 $(BIN)/python -m pytest -q tests/hostile $(ARGS)
+
+# Half an hour on one core; `.ci/run` judges 500 of them.
+fuzz:
+	.ci/oracles 10000
 
 # Twenty minutes on one core; `make test` runs 300 of them.
 SEEDS ?= 10000

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from parlatory.storage.convert.prompt import PROVIDERS
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FOLDERS = ("actors", "storage", "server", "tests", "examples", "docs")
@@ -26,3 +28,19 @@ def test_what_a_page_names_exists(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text()
     missing += [target for target in TARGETS.findall(text) if not re.search(rf"^{target}:", makefile, re.M)]
     assert not missing
+
+
+def examples(page: Path) -> list[tuple[str, str | None]]:
+    """The Python blocks of a page, each with the text block directly behind it, which is what it prints."""
+    found = re.findall(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```)?", page.read_text(), re.M | re.S)
+    return [(code, printed or None) for code, printed in found]
+
+
+def test_the_examples_for_prompts_print_what_they_say(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each goes on from those before it on the page."""
+    names: dict[str, object] = {}
+    blocks = examples(ROOT / "docs" / "messages.md")
+    for code, printed in blocks:
+        exec(compile(code, "docs/messages.md", "exec"), names)
+        assert capsys.readouterr().out == printed
+    assert set(PROVIDERS) == set(re.findall(r'ask\("([\w-]+)"', "".join(code for code, _ in blocks)))

@@ -13,12 +13,9 @@ from .labels import Labels
 from .media import Medium, medium
 from .notes import Note
 from .outputs import failed, output_text
-from .turns import Call, Turn, arguments, media_note, option, turns
+from .turns import OPENING, Call, Turn, arguments, later_system, media_note, option, turns
 
-__all__ = ["OPENING", "later_system", "render"]
-
-OPENING = "[...]"
-"""What the user is made to say first where a conversation would begin with the assistant."""
+__all__ = ["render"]
 
 NO_OUTPUT = "(no output)"
 _IMAGE_TYPES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
@@ -54,12 +51,6 @@ def render(rows: Sequence[StoredMessage], notes: list[Note]) -> dict[str, Any]:
     return {"system": system, "messages": merged} if system else {"messages": merged}
 
 
-def later_system(turn: Turn, notes: list[Note]) -> str:
-    """Returns a system message that cannot stand where it is, as text of the user."""
-    notes.append(Note("system_moved", "a later system message is text of the user", turn.row.seq))
-    return f"<system>\n{turn.content}\n</system>"
-
-
 def _add(merged: list[dict[str, Any]], role: str, content: str | list[dict[str, Any]]) -> None:
     """Adds a turn, or joins it to the one before where that is of the same role."""
     if not merged or merged[-1]["role"] != role:
@@ -77,11 +68,10 @@ def _finish(last: dict[str, Any], notes: list[Note]) -> None:
     """Cuts the white space off the end of a prompt that the model is to go on from."""
     notes.append(Note("prefill", "the prompt ends with the assistant, which newer models refuse to go on from"))
     blocks = last["content"] = _blocks(last["content"])
-    if blocks[-1]["type"] == "text":
-        text = blocks[-1]["text"].rstrip()
-        if text != blocks[-1]["text"]:
-            notes.append(Note("text_trimmed", "white space at the end of the prompt is cut off"))
-            blocks[-1] = {**blocks[-1], "text": text}
+    text = blocks[-1]["text"]  # it is one: thoughts stand first, and results behind calls
+    if text != text.rstrip():
+        notes.append(Note("text_trimmed", "white space at the end of the prompt is cut off"))
+        blocks[-1] = {**blocks[-1], "text": text.rstrip()}
     if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
         last["content"] = blocks[0]["text"]
 

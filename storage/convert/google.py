@@ -8,12 +8,11 @@ from typing import Any
 
 from ..messages import ErrorJsonOutput, File, Image, JsonOutput, Reasoning, Text, ToolOutput
 from ..rows import StoredMessage
-from .anthropic import OPENING, later_system
 from .labels import Labels
 from .media import Medium, medium
 from .notes import Note
 from .outputs import failed, media_in, output_text
-from .turns import Call, Turn, arguments, media_note, option, turns
+from .turns import OPENING, Call, Turn, arguments, later_system, media_note, option, turns
 
 __all__ = ["render"]
 

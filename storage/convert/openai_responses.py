@@ -84,7 +84,8 @@ def _said(turn: Turn, items: list[dict[str, Any]], thought: set[str], notes: lis
             say()
             text = _encode(arguments(part, turn.row.seq, notes)).decode()
             items.append({"type": "function_call", "call_id": part.id, "name": part.name, "arguments": text})
-        elif type(part) is Text:
+        else:
+            assert isinstance(part, Text)
             texts.append(part.text)
     say()
     if reasoning:

@@ -24,9 +24,12 @@ from .labels import Labels
 from .media import placeholder
 from .notes import Note
 
-__all__ = ["Call", "Part", "Turn", "arguments", "media_note", "option", "turns"]
+__all__ = ["OPENING", "Call", "Part", "Turn", "arguments", "later_system", "media_note", "option", "turns"]
 
 _JSON: Decoder[Any] = Decoder()
+
+OPENING = "[...]"
+"""What the user is made to say first where a conversation would begin with the assistant."""
 
 
 class Call:
@@ -132,6 +135,12 @@ def arguments(call: Call, seq: int, notes: list[Note]) -> JsonObject:
         wrapped = {"_value": value}
     notes.append(Note("arguments_wrapped", f"the arguments of {call.part.tool_call_id!r} are no JSON object", seq))
     return wrapped
+
+
+def later_system(turn: Turn, notes: list[Note]) -> str:
+    """Returns a system message that cannot stand where it is, as text of the user."""
+    notes.append(Note("system_moved", "a later system message is text of the user", turn.row.seq))
+    return f"<system>\n{turn.content}\n</system>"
 
 
 def media_note(row: StoredMessage, part: Image | File, notes: list[Note]) -> str:

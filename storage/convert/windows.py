@@ -85,9 +85,7 @@ class Window:
             found = before[-1:] or (behind[:1] if final else [])
         else:
             found = behind[:1] or before[-1:]
-        if found or not final:
-            return found[0] if found else None
-        return exact
+        return found[0] if found else None
 
     def _exact(self, rows: Sequence[StoredMessage], lead: Sequence[StoredMessage]) -> int:
         """Returns the place of the first row that is inside of the limit, whatever that row is."""

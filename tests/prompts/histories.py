@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import msgspec
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -27,6 +28,8 @@ from parlatory.storage.messages import (
     UnknownPart,
 )
 
+# Such histories take their time to make, on a slow machine longer than is usual.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 PNG, PDF = "iVBORw0KGgo=", "JVBERi0xLjQ="
 
 

@@ -8,25 +8,22 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from parlatory.storage import Message, MessageLog, encode_message, open_engine
+from parlatory.storage.convert.prompt import render as render_rows
 
-from .adapter import PROVIDER, as_judged, codec, render
-from .histories import HISTORIES, conversation
+from .adapter import PROVIDER, as_judged, codec, render, rows_of
+from .histories import HISTORIES, PATIENT, conversation
 
 oracle = pytest.importorskip("oracles.check")
 run = pytest.importorskip("oracles.run")
+AG_UI: Any = pytest.importorskip("pydantic").TypeAdapter(list[pytest.importorskip("ag_ui.core").Message])  # type: ignore[misc]
 
 HISTORIES_MAX = int(os.environ.get("PARLATORY_HISTORIES", "500"))
 WINDOWS = 300
 OFFLINE = tuple(target for target in PROVIDER if target != "ai_sdk")
-MANY = settings(
-    max_examples=HISTORIES_MAX,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+MANY = settings(PATIENT, max_examples=HISTORIES_MAX, database=None)
 
 
 def wire(messages: list[Message]) -> list[dict[str, Any]]:
@@ -39,6 +36,13 @@ def refused_by_node(prompts: list[Any]) -> list[str]:
     return [f"{violations} in {json.dumps(prompt)}" for prompt, violations in judged if violations][:5]
 
 
+def check_ag_ui(messages: list[Message]) -> None:
+    """The protocol's own types read the messages, and lose nothing of them."""
+    found = render_rows("ag-ui", rows_of(messages), conversation="bot/ann")["messages"]
+    read = AG_UI.validate_python(found)
+    assert AG_UI.dump_python(read, mode="json", by_alias=True, exclude_unset=True) == found
+
+
 @pytest.mark.timeout(300)
 def test_the_cases() -> None:
     judged, failures = run.judge_cases(run.CASES, render, codec)
@@ -47,25 +51,20 @@ def test_the_cases() -> None:
 
 
 @pytest.mark.timeout(7200)
-@MANY
-@given(HISTORIES)
-def test_generated_histories(messages: list[Message]) -> None:
-    for target in OFFLINE:
-        assert oracle.check(target, render(target, wire(messages))) == [], target
-
-
-@pytest.mark.timeout(7200)
-def test_generated_histories_for_the_ai_sdk() -> None:
-    prompts: list[Any] = []
+def test_generated_histories() -> None:
+    for_node: list[Any] = []
 
     @MANY
     @given(HISTORIES)
-    def rendered(messages: list[Message]) -> None:
-        prompts.append(render("ai_sdk", wire(messages)))
+    def judged(messages: list[Message]) -> None:
+        for target in OFFLINE:
+            assert oracle.check(target, render(target, wire(messages))) == [], target
+        check_ag_ui(messages)
+        for_node.append(render("ai_sdk", wire(messages)))
 
-    rendered()
-    assert len(prompts) >= HISTORIES_MAX
-    assert refused_by_node(prompts) == []
+    judged()
+    assert len(for_node) >= HISTORIES_MAX
+    assert refused_by_node(for_node) == []
 
 
 @pytest.mark.timeout(300)

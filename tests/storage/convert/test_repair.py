@@ -21,7 +21,7 @@ from parlatory.storage.convert.repair import Missing, repair
 from parlatory.storage.messages import Text, ToolCall, ToolResult, UnknownPart
 
 from ...prompts.adapter import rows_of
-from ...prompts.histories import HISTORIES
+from ...prompts.histories import HISTORIES, PATIENT
 from ...prompts.said import asks, call, gives, result
 
 
@@ -129,7 +129,7 @@ def kept(parts: Any, kind: type) -> list[Any]:
     return [part for part in parts if type(part) is kind]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(PATIENT, max_examples=30)
 @given(HISTORIES)
 def test_each_call_has_one_result_directly_behind_it(messages: list[Message]) -> None:
     rows = repair(rows_of(messages), [])

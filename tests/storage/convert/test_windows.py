@@ -20,7 +20,6 @@ from parlatory.storage.messages import (
 )
 
 from ...prompts.adapter import rows_of
-from ...prompts.histories import HISTORIES
 from ...prompts.said import asks, call, gives, result
 
 U, A = user_message("12345"), assistant_message("12345")
@@ -120,8 +119,22 @@ def test_what_counts() -> None:
     assert budget_text(said) == '{"a":1}nowhysee'
 
 
+PIECES: list[Message] = [
+    U,
+    U,
+    A,
+    system_message("s"),
+    asks("a"),
+    asks("a", "b"),
+    asks("b"),
+    gives(a="A"),
+    gives(b="B"),
+    gives(a="", b=""),
+]
+
+
 @settings(max_examples=100, deadline=None)
-@given(HISTORIES, st.integers(1, 12), st.booleans())
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=14), st.integers(1, 12), st.booleans())
 def test_a_window_begins_at_a_user_row_and_cuts_no_group(messages: list[Message], size: int, chars: bool) -> None:
     rows = rows_of(messages)
     place = (Window(max_chars=size * 5) if chars else Window(size)).start(rows, final=True)
