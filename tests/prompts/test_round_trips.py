@@ -128,7 +128,7 @@ def test_what_every_provider_carries(provider: Provider) -> None:
 
 @pytest.mark.parametrize("provider", ["anthropic", "google", "langchain", "pydantic-ai", "ai-sdk"])
 def test_errors_stay_errors(provider: Provider) -> None:
-    history = [
+    history: list[Message] = [
         user_message("q"),
         assistant_message([call("c1")]),
         tool_message([result("c1", ErrorTextOutput(value="e"))]),
