@@ -60,12 +60,15 @@ stamp = { pwd; cat pyproject.toml; }
 fresh = $(BIN)/python -c '' 2>/dev/null && $(stamp) | cmp -s - $(VENV)/$(1)
 pip = $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
+# The SDK wants an older websockets than the server, for a transport that is not used with its sessions.
+AGENTS := openai-agents>=0.24,<0.25
+
 run-env:
 	@$(call fresh,run.stamp) || { $(MAKE) --no-print-directory python && $(pip) -e . && $(stamp) >$(VENV)/run.stamp; }
 
 dev-env:
 	@$(call fresh,dev.stamp) || { $(MAKE) --no-print-directory python && $(pip) -e '.[dev]' \
-	  && $(stamp) >$(VENV)/run.stamp && $(stamp) >$(VENV)/dev.stamp; }
+	  && $(pip) --no-deps '$(AGENTS)' && $(stamp) >$(VENV)/run.stamp && $(stamp) >$(VENV)/dev.stamp; }
 
 python:
 	@command -v $(PYTHON) >/dev/null || { echo 'Python 3.11 or newer is needed, and there is no $(PYTHON): name one with PYTHON=...' >&2; exit 2; }

@@ -9,9 +9,16 @@ if TYPE_CHECKING:
     from .backup import CheckReport, Progress, backup_data, check_data, restore_data
     from .codec import check_message, decode_message, encode_message, message_digest, parse_message
     from .contract import EngineContract
+    from .convert.from_ai_sdk import from_ai_sdk
+    from .convert.from_anthropic import from_anthropic
+    from .convert.from_google import from_google
+    from .convert.from_langchain import from_langchain
+    from .convert.from_openai import from_openai
+    from .convert.from_openai_responses import from_openai_responses
+    from .convert.from_pydantic_ai import from_pydantic_ai
     from .convert.notes import Note
     from .convert.prompt import Prompt
-    from .dialects import normalize
+    from .dialects import normalize, normalize_all
     from .engine import Batch, Committed, Due, Engine, Listing, NewRow, Partition, Told
     from .errors import (
         ClientIdConflict,
@@ -111,11 +118,19 @@ __all__ = [
     "check_name",
     "decode_message",
     "encode_message",
+    "from_ai_sdk",
+    "from_anthropic",
+    "from_google",
+    "from_langchain",
+    "from_openai",
+    "from_openai_responses",
+    "from_pydantic_ai",
     "instant_of",
     "instant_text",
     "message_digest",
     "new_row",
     "normalize",
+    "normalize_all",
     "open_engine",
     "parse_message",
     "restore_data",
@@ -182,11 +197,19 @@ _HOME = {
     "check_name": ".names",
     "decode_message": ".codec",
     "encode_message": ".codec",
+    "from_ai_sdk": ".convert.from_ai_sdk",
+    "from_anthropic": ".convert.from_anthropic",
+    "from_google": ".convert.from_google",
+    "from_langchain": ".convert.from_langchain",
+    "from_openai": ".convert.from_openai",
+    "from_openai_responses": ".convert.from_openai_responses",
+    "from_pydantic_ai": ".convert.from_pydantic_ai",
     "instant_of": ".instants",
     "instant_text": ".instants",
     "message_digest": ".codec",
     "new_row": ".log",
     "normalize": ".dialects",
+    "normalize_all": ".dialects",
     "open_engine": ".opening",
     "parse_message": ".codec",
     "restore_data": ".backup",

@@ -15,11 +15,11 @@ from typing import Any
 from msgspec import MsgspecError
 from msgspec.json import Decoder
 
-from .codec import encode_json, parse_message
+from .codec import check_message, encode_json, parse_message
 from .errors import CodecError
 from .messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 
-__all__ = ["normalize", "tool_input"]
+__all__ = ["normalize", "normalize_all", "tool_input"]
 
 _Fields = dict[str, Any]
 
@@ -33,6 +33,8 @@ _CAMEL = {
     "tool_calls": "toolCalls",
     "tool_name": "toolName",
 }
+_MESSAGES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
+_BYTES = (bytes, bytearray, memoryview)
 _ARGUMENTS: Decoder[_Fields] = Decoder(_Fields)
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 _AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
@@ -49,7 +51,7 @@ def normalize(obj: object) -> Message:
     Raises:
         CodecError: the path is that in `obj` where a dialect is broken, else that in the canonical form.
     """
-    if isinstance(obj, SystemMessage | UserMessage | AssistantMessage | ToolMessage):
+    if isinstance(obj, _MESSAGES):
         return obj
     fields = {key: value for key, value in _fields(obj, "$").items() if value is not None}
     role = fields.get("role")
@@ -58,6 +60,31 @@ def normalize(obj: object) -> Message:
     if isinstance(role, str) and role in _BY_ROLE:
         _BY_ROLE[role](fields)
     return parse_message(encode_json(fields))
+
+
+def normalize_all(obj: object, *, trusted: bool = False) -> list[Message]:
+    """Returns the messages of an array, each as `normalize` and `check_message` want it.
+
+    Args:
+        obj: a list or tuple.
+        trusted: only looks whether it is one, of message structs, and at nothing in them; for an array that came from
+            the log or the helpers. An append checks them all the same.
+
+    Raises:
+        CodecError: the path begins with the place in the array, such as `$[3].content`.
+    """
+    found = []
+    for index, item in enumerate(_list(obj, "$")):
+        try:
+            if trusted:
+                _check_is_message(item)
+            else:
+                item = normalize(item)
+                check_message(item)
+        except CodecError as error:
+            raise CodecError(f"$[{index}]{error.path[1:]}", error.reason) from error
+        found.append(item)
+    return found
 
 
 def tool_input(arguments: object) -> dict[str, Any]:
@@ -74,6 +101,11 @@ def tool_input(arguments: object) -> dict[str, Any]:
         return {"input": {}, "invalid": arguments}
 
 
+def _check_is_message(item: object) -> None:
+    if not isinstance(item, _MESSAGES):
+        raise CodecError("$", f"is a {type(item).__name__}, not a message; only without trusted=True it may become one")
+
+
 # ---- roles --------------------------------------------------------------------------------------------------------
 
 
@@ -86,7 +118,7 @@ def _user(fields: _Fields) -> None:
     parts = _parts(fields)
     for index, image in enumerate(_list(fields.pop("images", ()), "$.images")):
         path = f"$.images[{index}]"
-        parts.append(_image({"image": image} if isinstance(image, str | bytes) else _fields(image, path), path))
+        parts.append(_image({"image": image} if isinstance(image, (str, *_BYTES)) else _fields(image, path), path))
     _settle(fields, parts)
 
 
@@ -267,7 +299,7 @@ def _source(value: object, path: str) -> _Fields:
             if match := _DATA_URL.fullmatch(value):
                 return {"mediaType": match[1], "data": match[2]}
             return {"url" if ":" in value else "data": value}  # base64 has no colon
-        case bytes():
+        case _ if isinstance(value, _BYTES):
             return {"data": b64encode(value).decode()}
         case {"type": "data", "data": inner} | {"type": "url", "url": inner}:
             return _source(inner, path)

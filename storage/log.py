@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, overload
+from typing import Any, Protocol, TypeAlias, cast, overload
 
 from .codec import MESSAGE_BYTES_MAX, check_message, message_digest
 from .convert.prompt import Prompt, Provider, SystemRole, render
@@ -128,19 +128,20 @@ class MessageLog:
 
     def append(
         self,
-        message: Message | Mapping[str, Any],
+        message: Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]],
         *,
         by: str | None = None,
         client_id: str | None = None,
         expected_seq: int | None = None,
         strict: bool = False,
     ) -> Coroutine[Any, Any, int]:
-        """Appends one message and returns its seq, once it is durable.
+        """Appends one message, or a list of them as `append_many` does, and returns the last seq, once it is durable.
 
         Args:
-            message: a message, or a mapping in a dialect that `normalize` reads.
+            message: a message, or a mapping in a dialect that `normalize` reads; or a list of these.
             by: the author; by default `user` for role user, else `agent`.
-            client_id: makes the append idempotent: a repeat by the same author returns the first seq for ever.
+            client_id: makes the append idempotent: a repeat by the same author returns the first seq for ever. Not
+                for a list.
             expected_seq: the seq the log must end at just before; otherwise nothing is written.
             strict: refuses what is accepted otherwise but no provider takes as it stands, such as a result without its
                 call.
@@ -148,14 +149,18 @@ class MessageLog:
         Raises:
             CodecError: it cannot be stored and read back equal, or breaks a rule; `path` says where.
             TooLarge: it is over 1 MiB.
-            Conflict: the log does not end at `expected_seq`.
+            Conflict: the log does not end at `expected_seq`, but at `head`.
             ClientIdConflict: the client id belongs to another message of this author.
             HookError: `on_append` raised; the row is committed.
             ReentrancyError: the call comes from inside `on_append`.
             StorageError: it was not written.
         """
         self._check_reentrancy()
-        return self._append(message, by, client_id, expected_seq, strict)
+        if isinstance(message, list | tuple):
+            if client_id is not None:
+                raise ValueError("a client id is that of one message: append each with its own, or the list without")
+            return self._append_many(message, by, expected_seq, strict)
+        return self._append(cast(Message | Mapping[str, Any], message), by, client_id, expected_seq, strict)
 
     def append_many(
         self,
@@ -171,7 +176,7 @@ class MessageLog:
             CodecError, Conflict, HookError, ReentrancyError, StorageError: as `append`.
         """
         self._check_reentrancy()
-        return self._append_many(messages, by, expected_seq)
+        return self._append_many(messages, by, expected_seq, False)
 
     async def _append(
         self,
@@ -183,29 +188,40 @@ class MessageLog:
     ) -> int:
         checked, row = new_row(message, by=by, client_id=client_id)
         if strict:
-            return await self._append_strictly(checked, row, expected_seq)
+            return await self._append_strictly([checked], [row], expected_seq)
         return await self._commit([checked], Batch(rows=(row,), expected_seq=expected_seq))
 
-    async def _append_strictly(self, message: Message, row: NewRow, expected_seq: int | None) -> int:
+    async def _append_strictly(
+        self, messages: Sequence[Message], rows: Sequence[NewRow], expected_seq: int | None, *, listed: bool = False
+    ) -> int:
         """Appends what fits behind the history as it was read; where that has grown meanwhile, reads again."""
         while True:
             before = [stored.message for stored in await self.all()]
-            found = irregularities(message, before)
+            history = [*before, *messages]
+            places = range(len(before), len(history))
+            found = [(place, fault) for place in places for fault in irregularities(history[place], history[:place])]
             # A repeat is answered as ever, though it does not fit behind itself: no log ends at -1.
             head = -1 if found else len(before) if expected_seq is None else expected_seq
             try:
-                return await self._commit([message], Batch(rows=(row,), expected_seq=head))
+                return await self._commit(messages, Batch(rows=tuple(rows), expected_seq=head))
             except Conflict:
                 if found:
-                    path, _, reason = found[0].partition(": ")
-                    raise CodecError(path, reason) from None
+                    place, fault = found[0]
+                    path, _, reason = fault.partition(": ")
+                    raise CodecError(f"$[{place - len(before)}]{path[1:]}" if listed else path, reason) from None
                 if expected_seq is not None:
                     raise
 
     async def _append_many(
-        self, messages: Sequence[Message | Mapping[str, Any]], by: str | None, expected_seq: int | None
+        self,
+        messages: Sequence[Message | Mapping[str, Any]],
+        by: str | None,
+        expected_seq: int | None,
+        strict: bool,
     ) -> int:
         if not messages:
+            if expected_seq is not None and expected_seq != self._partition.head:
+                raise Conflict(expected_seq, self._partition.head)
             return self._partition.head
         pairs = []
         for index, message in enumerate(messages):
@@ -215,8 +231,10 @@ class MessageLog:
                 error.path = f"$[{index}]{error.path[1:]}"
                 error.args = (f"{error.path}: {error.reason}",)
                 raise
-        batch = Batch(rows=tuple(row for _, row in pairs), expected_seq=expected_seq)
-        return await self._commit([message for message, _ in pairs], batch)
+        checked, rows = [message for message, _ in pairs], tuple(row for _, row in pairs)
+        if strict:
+            return await self._append_strictly(checked, rows, expected_seq, listed=True)
+        return await self._commit(checked, Batch(rows=rows, expected_seq=expected_seq))
 
     async def _commit(self, messages: Sequence[Message], batch: Batch) -> int:
         if self._on_append is None:

@@ -11,9 +11,7 @@ from .sqlite import Durability, SqliteEngine
 __all__ = ["open_engine"]
 
 
-async def open_engine(
-    address: str, *, durability: Durability = "full", read_only: bool = False
-) -> Engine:
+async def open_engine(address: str, *, durability: Durability = "full", read_only: bool = False) -> Engine:
     """Opens the engine that an address names, and the data behind it.
 
     Args:

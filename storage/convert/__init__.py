@@ -1,3 +1,3 @@
-"""From a log to a provider's prompt: window, repair, render. All of it is pure; `MessageLog.prompt` reads the rows."""
+"""From a log to a provider's prompt (window, repair, render), and from a provider's answer to messages. All is pure."""
 
 __all__ = ()

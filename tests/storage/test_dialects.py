@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from parlatory.storage.codec import check_message
-from parlatory.storage.dialects import normalize, tool_input
+from parlatory.storage.dialects import normalize, normalize_all, tool_input
 from parlatory.storage.errors import CodecError
 from parlatory.storage.messages import (
     AssistantMessage,
@@ -309,3 +309,46 @@ def test_the_object_is_left_as_it_was() -> None:
     before = json.dumps(obj)
     normalize(obj)
     assert json.dumps(obj) == before
+
+
+def test_bytes_of_any_kind() -> None:
+    for held in (b"abc", bytearray(b"abc"), memoryview(b"abc")):
+        assert part({"type": "image", "image": held}) == Image(data="YWJj")
+        assert normalize({"role": "user", "content": "", "images": [held]}) == user_message([Image(data="YWJj")])
+
+
+@pytest.mark.parametrize("field", ["toolCalls", "images"])
+def test_a_tool_s_answer_neither_calls_nor_shows(field: str) -> None:
+    answer = {"role": "tool", "content": "x", "toolCallId": "c1"}
+    assert refused({**answer, field: []}) == (f"$.{field}", "is unknown here")
+
+
+def test_arrays() -> None:
+    messages = [user_message("a"), assistant_message([call()])]
+    assert normalize_all([{"role": "user", "content": "a"}, messages[1]]) == messages
+    assert normalize_all(tuple(messages), trusted=True) == messages
+    assert normalize_all([], trusted=True) == []
+
+
+@pytest.mark.parametrize(
+    ("obj", "path"),
+    [
+        ({"role": "user", "content": "a"}, "$"),
+        (None, "$"),
+        ([user_message("a"), {"role": "user"}], "$[1].content"),
+        ([user_message("a"), assistant_message([call(tool_name="")])], "$[1].content[0].toolName"),
+    ],
+)
+def test_arrays_that_are_none(obj: object, path: str) -> None:
+    with pytest.raises(CodecError) as caught:
+        normalize_all(obj)
+    assert caught.value.path == path
+
+
+def test_a_trusted_array_is_looked_at_as_an_array_only() -> None:
+    broken = assistant_message([call(tool_name="")])
+    assert normalize_all([broken], trusted=True) == [broken]
+    for obj, path in ((broken, "$"), ([broken, {"role": "user", "content": "a"}], "$[1]")):
+        with pytest.raises(CodecError) as caught:
+            normalize_all(obj, trusted=True)
+        assert caught.value.path == path

@@ -40,9 +40,7 @@ def test_where_nobody_tells_nothing_is_refused(tmp_path: Path) -> None:
     assert network_file_system(tmp_path, tmp_path / "nothing") is None
 
 
-async def test_a_network_file_system_is_refused(
-    tmp_path: Path, mounts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_network_file_system_is_refused(tmp_path: Path, mounts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"40 21 0:50 / {tmp_path} rw - nfs server:/x rw\n"
     mounts.write_text(MOUNTS + line)
     monkeypatch.setattr(sqlite, "network_file_system", lambda path: network_file_system(path, mounts))

@@ -227,6 +227,32 @@ async def test_strict_decides_on_what_it_is_behind(log: MessageLog) -> None:
     assert sorted(map(str, outcomes)) == ["$.content[0]: call 'c' has a result already", "2"]
 
 
+async def test_append_takes_a_list(log: MessageLog) -> None:
+    assert await log.append([user_message("a"), {"role": "assistant", "content": "b"}], by="bridge") == 2
+    assert await log.append((user_message("c"),), expected_seq=2) == 3
+    assert await log.append([]) == 3
+    assert [(row.text, row.by) for row in await log.all()] == [("a", "bridge"), ("b", "bridge"), ("c", "user")]
+    with pytest.raises(ValueError, match="client id"):
+        await log.append([user_message("a")], client_id="k")
+    with pytest.raises(CodecError) as caught:
+        await log.append([user_message("a"), user_message("x\ud83d")])
+    assert caught.value.path == "$[1].content"
+    for messages in ([], [user_message("d")]):
+        with pytest.raises(Conflict) as conflict:
+            await log.append(messages, expected_seq=2)
+        assert (conflict.value.expected, conflict.value.head) == (2, 3)
+    assert await log.count() == 3
+
+
+async def test_a_strict_list_fits_in_itself(log: MessageLog) -> None:
+    call = assistant_message([ToolCall(tool_call_id="c", tool_name="f", input={})])
+    result = tool_message([ToolResult(tool_call_id="c", tool_name="f", output=TextOutput(value="1"))])
+    with pytest.raises(CodecError, match="has a result already") as caught:
+        await log.append([call, result, result], strict=True)
+    assert caught.value.path == "$[2].content[0]"
+    assert await log.append([call, result], strict=True) == 2
+
+
 # -- telling
 
 
