@@ -6,6 +6,7 @@ ParlatoryError
 │   └── TooLarge        a message or a batch over its limit
 ├── Conflict            `expected_seq` is not the head of the log
 ├── ClientIdConflict    a client id was used before, for another message
+├── UnknownMedia        a ref to media that the conversation does not hold
 ├── ReentrancyError     an append from inside the hook that tells of an append
 ├── HookError           the hook raised; the rows are committed
 └── StorageError        the engine could not do its work
@@ -46,6 +47,7 @@ __all__ = [
     "StorageFailed",
     "StorageFull",
     "TooLarge",
+    "UnknownMedia",
 ]
 
 
@@ -113,6 +115,20 @@ class ClientIdConflict(ParlatoryError):
         super().__init__(f"client id {client_id!r} belongs to another message, row {seq}")
         self.client_id = client_id
         self.seq = seq
+
+
+class UnknownMedia(ParlatoryError):
+    """Says that the conversation holds no media of this `hash`; `path` is where a message names them, if one does.
+
+    Media are looked up in their own conversation only, and are gone once its rows are. Put them there with `put_media`.
+    """
+
+    code = "bad_message"
+
+    def __init__(self, hash: str, path: str = "$") -> None:
+        super().__init__(f"{path}: the conversation holds no media sha256:{hash}; put them there first")
+        self.hash = hash
+        self.path = path
 
 
 class ReentrancyError(ParlatoryError):

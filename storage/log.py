@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Protocol, TypeAlias, overload
 
-from .codec import MESSAGE_BYTES_MAX, check_message, message_digest
+from .codec import MESSAGE_BYTES_MAX, check_message, encode_message, message_digest
 from .dialects import normalize
 from .engine import Batch, Committed, NewRow, Told
-from .errors import CodecError, Conflict, HookError, ReentrancyError
+from .errors import CodecError, Conflict, HookError, ReentrancyError, TooLarge, UnknownMedia
+from .media import (
+    MEDIA_BYTES_MAX,
+    Blob,
+    Media,
+    MediaRef,
+    check_media_type,
+    cut,
+    extract,
+    hash_of,
+    inline_media,
+    media_ref,
+    resolve,
+)
 from .messages import Message
 from .names import CONTROL
 from .render import to_anthropic, to_langchain, to_openai
@@ -20,6 +35,7 @@ __all__ = ["LogStorage", "MessageLog", "OnAppend", "new_row"]
 
 PAGE_ROWS = 500
 PAGE_BYTES = 4 << 20
+UPLOAD_PIECES = 4
 AUTHOR_MAX = 512
 CLIENT_ID_MAX = 64
 
@@ -53,6 +69,9 @@ class LogStorage(Protocol):
     ) -> list[Row]:
         """Returns rows."""
 
+    async def media(self, hash: str, start: int = 0) -> Blob | None:
+        """Returns a piece of media."""
+
 
 def new_row(
     message: Message | Mapping[str, Any],
@@ -63,7 +82,9 @@ def new_row(
     finish: str | None = None,
     max_bytes: int = MESSAGE_BYTES_MAX,
 ) -> tuple[Message, NewRow]:
-    """Checks a message and returns it with the row it will be.
+    """Checks a message and returns it, as the log will hold it, with the row it will be.
+
+    Media above 64 KiB lie beside the row, which refers to them. The digest is of the message as it was given.
 
     Args:
         message: a message, or a mapping in one of the dialects that `normalize` reads.
@@ -71,7 +92,7 @@ def new_row(
         client_id: what makes a repeat recognisable; at most 64 characters.
         turn: the turn that appends it.
         finish: how its draft ended, where that is not `done`.
-        max_bytes: the limit of the message as stored.
+        max_bytes: the limit of the message as given.
 
     Raises:
         CodecError: it cannot be stored and read back equal, or breaks a rule of its role; the path says where.
@@ -88,7 +109,14 @@ def new_row(
     if client_id is not None:
         _check_label("clientId", client_id, CLIENT_ID_MAX)
         digest = message_digest(message)
-    return message, NewRow(body=body, by=by, client_id=client_id, digest=digest, turn=turn, finish=finish)
+    if isinstance(message.content, str):
+        return message, NewRow(body=body, by=by, client_id=client_id, digest=digest, turn=turn, finish=finish)
+    stored, media, refs = extract(message)
+    if media:
+        body = encode_message(stored)
+    return stored, NewRow(
+        body=body, by=by, client_id=client_id, digest=digest, turn=turn, finish=finish, media=media, refs=refs
+    )
 
 
 def _check_label(field: str, value: str, characters_max: int) -> None:
@@ -147,6 +175,7 @@ class MessageLog:
             TooLarge: it is over 1 MiB.
             Conflict: the log does not end at `expected_seq`.
             ClientIdConflict: the client id belongs to another message of this author.
+            UnknownMedia: it refers to media that the conversation does not hold.
             HookError: `on_append` raised; the row is committed.
             ReentrancyError: the call comes from inside `on_append`.
             StorageError: it was not written.
@@ -165,7 +194,7 @@ class MessageLog:
 
         Raises:
             TooLarge: more than 2,000 rows or 4 MiB.
-            CodecError, Conflict, HookError, ReentrancyError, StorageError: as `append`.
+            CodecError, Conflict, UnknownMedia, HookError, ReentrancyError, StorageError: as `append`.
         """
         self._check_reentrancy()
         return self._append_many(messages, by, expected_seq)
@@ -303,6 +332,84 @@ class MessageLog:
         name = self.name
         return [row.stored(name) for row in rows]
 
+    # -- media
+
+    async def media(self, ref: MediaRef, *, max_bytes: int = MEDIA_BYTES_MAX) -> Media:
+        """Returns the bytes and the type of a picture or file, whether they lie in its part or beside the row.
+
+        Args:
+            ref: the part, its `ref`, or `sha256:...`.
+            max_bytes: the most it may have.
+
+        Raises:
+            UnknownMedia: the conversation does not hold it.
+            TooLarge: it has more than `max_bytes`.
+            ValueError: it is elsewhere, at a URL or a provider, or no ref at all.
+            StorageError: it cannot be read.
+        """
+        if (inline := inline_media(ref)) is not None:
+            return inline
+        hash = hash_of(ref)
+        if hash is None:
+            raise ValueError(f"{ref!r} names no media of a conversation")
+        blob = await self._partition.media(hash)
+        if blob is None:
+            raise UnknownMedia(hash)
+        if blob.size > max_bytes:
+            raise TooLarge("media", blob.size, max_bytes)
+        pieces = [blob.data]
+        read = len(blob.data)
+        while read < blob.size:
+            more = await self._partition.media(hash, read)
+            if more is None:  # its last row went meanwhile
+                raise UnknownMedia(hash)
+            pieces.append(more.data)
+            read += len(more.data)
+        return Media(data=b"".join(pieces), media_type=blob.media_type)
+
+    async def put_media(self, data: bytes, media_type: str, *, max_bytes: int = MEDIA_BYTES_MAX) -> dict[str, str]:
+        """Stores a picture or file and returns the `ref` of the part that will show it.
+
+        It is kept for a day; from the first row that refers to it on, as long as such rows are. The same bytes are
+        stored once, with the type they had first.
+
+            ref = await log.put_media(data, "image/png")
+            await log.append(user_message([Image(ref=ref, media_type="image/png")]))
+
+        Args:
+            data: its bytes.
+            media_type: what they are.
+            max_bytes: the most they may be.
+
+        Raises:
+            TooLarge: they are more than `max_bytes`.
+            ValueError: the type is none.
+            StorageError: they were not written.
+        """
+        check_media_type(media_type)
+        if len(data) > max_bytes:
+            raise TooLarge("media", len(data), max_bytes)
+        data = bytes(data)
+        hash = await asyncio.to_thread(lambda: sha256(data).hexdigest())
+        blobs = list(cut(hash, media_type, data))
+        for index in range(0, len(blobs), UPLOAD_PIECES):  # so that others are not held up by one big write
+            await self._partition.commit(Batch(uploads=blobs[index : index + UPLOAD_PIECES]))
+        return media_ref(hash)
+
+    async def with_media(self, messages: Sequence[Message]) -> list[Message]:
+        """Returns messages with the media that lie beside their rows put back into their parts, for whoever sends them.
+
+        Those that are gone stay a ref.
+        """
+
+        async def fetch(hash: str) -> Media | None:
+            try:
+                return await self.media(hash)
+            except UnknownMedia:
+                return None
+
+        return await resolve(messages, fetch)
+
     # -- for models
 
     async def history(self) -> list[StoredMessage]:
@@ -311,12 +418,12 @@ class MessageLog:
 
     async def to_openai(self) -> list[dict[str, Any]]:
         """Returns the whole history as OpenAI Chat Completions messages."""
-        return to_openai([row.message for row in await self.history()])
+        return to_openai(await self.with_media([row.message for row in await self.history()]))
 
     async def to_anthropic(self) -> list[dict[str, Any]]:
         """Returns the whole history as Anthropic turns, without system messages: pass those as `system`."""
-        return to_anthropic([row.message for row in await self.history()])
+        return to_anthropic(await self.with_media([row.message for row in await self.history()]))
 
     async def to_langchain(self) -> list[dict[str, Any]]:
         """Returns the whole history as LangChain message dicts."""
-        return to_langchain([row.message for row in await self.history()])
+        return to_langchain(await self.with_media([row.message for row in await self.history()]))

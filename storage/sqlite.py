@@ -26,11 +26,12 @@ import aiosqlite
 import msgspec
 
 from . import schema
-from .committer import ClientKey, Committer, Constraint, First, Group, Refused
+from .committer import ClientKey, Committer, Constraint, First, Group, MediaKey, Refused
 from .engine import Batch, Committed, Due, Engine, LastRow, Listing, Partition, Rows, Told
 from .errors import SchemaMismatch, StorageBusy, StorageClosed, StorageError, StorageFailed, StorageFull
 from .filesystem import network_file_system
 from .lock import DirectoryLock
+from .media import Blob
 from .rows import Row
 
 __all__ = ["Connect", "Connection", "Durability", "SqliteDisk", "SqliteEngine"]
@@ -166,6 +167,10 @@ class SqliteDisk:
         rows = await self.fetch(schema.FIND, (_json(wanted),))
         return {_client_key(key): First(seq, digest) for key, seq, digest in rows}
 
+    async def held(self, wanted: Sequence[MediaKey]) -> set[MediaKey]:
+        """Returns those media that are there whole."""
+        return {(name, hash) for name, hash in await self.fetch(schema.HELD, (_json(wanted),))}
+
     async def tidy(self) -> None:
         """Checkpoints if it is time; see `Disk.tidy`."""
         if self._written < CHECKPOINT_BYTES:
@@ -266,10 +271,10 @@ class SqliteEngine(Engine):
         self._check_writable()
         return self._committer.submit(partition, batch, told)
 
-    async def commit(self, partition: Partition, batch: Batch, told: Told | None = None) -> Committed:
+    def commit(self, partition: Partition, batch: Batch, told: Told | None = None) -> Awaitable[Committed]:
         """Commits a batch; see `Engine.commit`."""
         self._check_writable()
-        return await self._committer.commit(partition, batch, told)
+        return self._committer.commit(partition, batch, told)
 
     def _check_writable(self) -> None:
         if self._disk.read_only:
@@ -292,6 +297,14 @@ class SqliteEngine(Engine):
         if partition.key is None:
             return {}
         return dict(await self._disk.fetch(schema.KEYS, (partition.key, prefix)))
+
+    async def media(self, partition: Partition, hash: str, start: int) -> Blob | None:
+        """Returns a piece of media; see `Engine.media`."""
+        if partition.key is None or start < 0:
+            return None
+        for media_type, size, begin, data in await self._disk.fetch(schema.MEDIA, (partition.key, hash, start)):
+            return Blob(hash=hash, media_type=media_type, size=size, start=begin, data=data)
+        return None
 
     async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:
         """Returns conversations; see `Engine.list`."""
@@ -342,14 +355,22 @@ def _parameters(group: Group) -> tuple[object, ...]:
         size = len(row.body)
         rows.append((key, row.seq, row.at, row.by, row.client_id, digest, row.turn, row.finish, size, offset))
         offset += size
+    blobs = []
+    for key, now, blob in group.blobs:
+        size = len(blob.data)
+        blobs.append((key, blob.hash, blob.media_type, blob.size, now, blob.start, size, offset))
+        offset += size
     return (
         _json(rows) if rows else None,
-        b"".join([row.body for _, row, _ in group.rows]),
+        b"".join([*(row.body for _, row, _ in group.rows), *(blob.data for *_, blob in group.blobs)]),
         _json(group.names) if group.names else None,
         _json([(key, name, value.decode()) for (key, name), value in group.puts.items()]) if group.puts else None,
         _json(list(group.deletes)) if group.deletes else None,
         _json([(key, name, due) for (key, name), due in group.timers.items()]) if group.timers else None,
         _json(list(group.works.items())) if group.works else None,
+        _json(blobs) if blobs else None,
+        _json([(key, hash, seq) for (key, hash), seq in group.uses.items()]) if group.uses else None,
+        group.stale,
     )
 
 
@@ -358,7 +379,8 @@ def _wal_bytes(group: Group) -> int:
     conversations = {key for key, _, _ in group.rows}
     client_ids = [row for _, row, _ in group.rows if row.client_id is not None]
     leaves = 2 + len(conversations) + len(client_ids) + 2 * len(group.names) + len(group.puts) + len(group.deletes)
-    return group.bytes + FRAME_BYTES * (leaves + 3 * len(group.timers) + len(group.works))
+    leaves += 3 * len(group.timers) + len(group.works) + 5 * len(group.blobs) + 3 * len(group.uses)
+    return group.bytes + FRAME_BYTES * leaves
 
 
 def _make(directory: Path) -> None:

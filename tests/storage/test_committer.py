@@ -31,6 +31,7 @@ from parlatory.storage.committer import (
     First,
     Group,
     Item,
+    MediaKey,
     Plan,
     Refused,
     plan_group,
@@ -45,6 +46,7 @@ class FakeDisk:
         errors: what the next writes raise, in order; None lets one through.
         tidy_errors: the same for `tidy`.
         taken: client keys that are on disk.
+        media: media that are on disk, whole.
     """
 
     def __init__(self) -> None:
@@ -53,6 +55,8 @@ class FakeDisk:
         self.tidy_errors: list[Exception] = []
         self.taken: dict[ClientKey, First] = {}
         self.finds: list[Sequence[ClientKey]] = []
+        self.media: set[MediaKey] = set()
+        self.asked: list[Sequence[MediaKey]] = []
         self.keys = 0
         self.gate = asyncio.Event()
         self.gate.set()
@@ -72,6 +76,10 @@ class FakeDisk:
     async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
         self.finds.append(wanted)
         return {key: self.taken[key] for key in wanted if key in self.taken}
+
+    async def held(self, wanted: Sequence[MediaKey]) -> set[MediaKey]:
+        self.asked.append(wanted)
+        return self.media & set(wanted)
 
     async def tidy(self) -> None:
         if self.tidy_errors:

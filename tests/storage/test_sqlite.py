@@ -30,7 +30,9 @@ from parlatory.storage import (
     StorageError,
     StorageFailed,
     StorageFull,
+    check_data,
     open_engine,
+    schema,
     user_message,
 )
 from parlatory.storage import sqlite as sqlite_module
@@ -134,7 +136,7 @@ async def test_settings(engine: SqliteEngine, tmp_path: Path) -> None:
     with database(tmp_path) as other:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert other.execute("PRAGMA auto_vacuum").fetchone() == (2,)
-        assert other.execute("PRAGMA user_version").fetchone() == (1,)
+        assert other.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
         assert other.execute("PRAGMA application_id").fetchone() == (0x7061726C,)
         # Whoever looks into the file finds what was said as text.
         assert other.execute("SELECT json_extract(body, '$.content') FROM message").fetchone() == ("hi",)
@@ -218,13 +220,34 @@ async def test_a_full_page_is_not_read_behind_its_end(engine: SqliteEngine) -> N
 async def test_a_newer_schema_is_refused_before_a_write(engine: SqliteEngine, tmp_path: Path) -> None:
     await engine.close()
     with database(tmp_path) as other:
-        other.execute("PRAGMA user_version = 2")
+        other.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
     before = (tmp_path / FILE).read_bytes()
+    refusal = f"schema {schema.VERSION + 1}, not {schema.VERSION}: install a newer parlatory"
     for read_only in (False, True):
-        with pytest.raises(SchemaMismatch, match="schema 2, not 1: install a newer parlatory"):
+        with pytest.raises(SchemaMismatch, match=refusal):
             await SqliteEngine.open(tmp_path, read_only=read_only)
     assert (tmp_path / FILE).read_bytes() == before
     assert (tmp_path / "LOCK").read_bytes() == b""
+
+
+async def test_a_file_of_schema_1_is_brought_up_to_date(tmp_path: Path) -> None:
+    """Rows, client ids, keys, timers and the epoch are as they were; media are stored from now on."""
+    with database(tmp_path) as old:
+        old.executescript((Path(__file__).parent / "golden" / "schema-1.sql").read_text(encoding="utf-8"))
+    with pytest.raises(SchemaMismatch, match=f"has schema 1: opened by a server, it would get {schema.VERSION}"):
+        await SqliteEngine.open(tmp_path, read_only=True)
+    assert await asyncio.to_thread(check_data, tmp_path) == (2, 5, ())
+    engine = await SqliteEngine.open(tmp_path)
+    log = MessageLog(await engine.partition("bot/ann"))
+    assert [row.text for row in await log.all()] == ["hi", "look", "nice \u00e9 \U0001f600"]
+    assert await log.append({"role": "user", "content": "hi"}, client_id="c1") == 1
+    assert await (await engine.partition("bot/ann")).keys() == {"turn.handled": b"2"}
+    assert [due.timer for due in await engine.due(now=2_000_000_000_000_000)] == [None, "t"]
+    assert engine.epoch == "363b302996215481"
+    ref = await log.put_media(b"x" * 300_000, "application/pdf")
+    assert (await log.media(ref)).data == b"x" * 300_000
+    await engine.close()
+    assert await asyncio.to_thread(check_data, tmp_path) == (2, 5, ())
 
 
 async def test_files_that_are_not_ours(tmp_path: Path) -> None:
