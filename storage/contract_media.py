@@ -107,7 +107,8 @@ class MediaContract:
             await partition.commit(Batch(rows=[row(media=[blob])]))
             await other.commit(Batch(rows=[row()]))
             assert await other.media(blob.hash) is None
-            refused = await raised(UnknownMedia, other.commit(Batch(rows=[row(refs=["0" * 64]), row(refs=[blob.hash])])))
+            foreign = Batch(rows=[row(refs=["0" * 64]), row(refs=[blob.hash])])
+            refused = await raised(UnknownMedia, other.commit(foreign))
             assert (refused.hash, refused.path, refused.code) == ("0" * 64, "$.content[0].ref", "bad_message")
             assert (await other.commit(Batch(rows=[row("next")]))).seq == 2
             assert (await partition.commit(Batch(rows=[row(refs=[blob.hash])]))).seq == 2

@@ -156,7 +156,7 @@ def extract(message: Message) -> Extracted:
         CodecError: a picture above 64 KiB does not say its type, and is of none that is known.
     """
     content = message.content
-    if isinstance(content, str):
+    if isinstance(content, str) or not _concerned(content):
         return Extracted(message, (), {})
     blobs: list[Blob] = []
     refs: dict[str, str] = {}
@@ -168,10 +168,21 @@ def extract(message: Message) -> Extracted:
     return Extracted(message, tuple(blobs), refs)
 
 
+def _concerned(parts: Sequence[object]) -> bool:
+    """Says whether there is anything to take out or to look for: most messages are let through here."""
+    for part in parts:
+        if isinstance(part, (Image, File)):
+            if part.ref is not None or (part.data is not None and len(part.data) >= _BASE64_MAX):
+                return True
+        elif isinstance(part, ToolResult) and isinstance(part.output, ContentOutput) and _concerned(part.output.value):
+            return True
+    return False
+
+
 def _extracted(parts: Sequence[object], path: str, blobs: list[Blob], refs: dict[str, str]) -> tuple[object, ...]:
     stored = []
     for index, part in enumerate(parts):
-        if isinstance(part, Image | File):
+        if isinstance(part, (Image, File)):
             part = _placed(part, f"{path}[{index}]", blobs, refs)
         elif isinstance(part, ToolResult) and isinstance(part.output, ContentOutput):
             value = _extracted(part.output.value, f"{path}[{index}].output.value", blobs, refs)
@@ -223,7 +234,7 @@ async def resolve(messages: Sequence[Message], fetch: Fetch) -> list[Message]:
 def cited(content: str | Sequence[object]) -> Iterator[str]:
     """Yields the hashes of the media that a content refers to."""
     for part in () if isinstance(content, str) else content:
-        if isinstance(part, Image | File):
+        if isinstance(part, (Image, File)):
             if part.ref is not None and (hash := hash_of(part)) is not None:
                 yield hash
         elif isinstance(part, ToolResult) and isinstance(part.output, ContentOutput):
@@ -239,7 +250,7 @@ def _with_data(message: Message, texts: Mapping[str, str]) -> Message:
 def _filled(parts: Sequence[object], texts: Mapping[str, str]) -> tuple[object, ...]:
     filled = []
     for part in parts:
-        if isinstance(part, Image | File):
+        if isinstance(part, (Image, File)):
             if (text := texts.get(hash_of(part) or "")) is not None:
                 part = replace(part, data=text, ref=None)
         elif isinstance(part, ToolResult) and isinstance(part.output, ContentOutput):

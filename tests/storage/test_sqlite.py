@@ -30,7 +30,6 @@ from parlatory.storage import (
     StorageError,
     StorageFailed,
     StorageFull,
-    check_data,
     open_engine,
     schema,
     user_message,
@@ -228,26 +227,6 @@ async def test_a_newer_schema_is_refused_before_a_write(engine: SqliteEngine, tm
             await SqliteEngine.open(tmp_path, read_only=read_only)
     assert (tmp_path / FILE).read_bytes() == before
     assert (tmp_path / "LOCK").read_bytes() == b""
-
-
-async def test_a_file_of_schema_1_is_brought_up_to_date(tmp_path: Path) -> None:
-    """Rows, client ids, keys, timers and the epoch are as they were; media are stored from now on."""
-    with database(tmp_path) as old:
-        old.executescript((Path(__file__).parent / "golden" / "schema-1.sql").read_text(encoding="utf-8"))
-    with pytest.raises(SchemaMismatch, match=f"has schema 1: opened by a server, it would get {schema.VERSION}"):
-        await SqliteEngine.open(tmp_path, read_only=True)
-    assert await asyncio.to_thread(check_data, tmp_path) == (2, 5, ())
-    engine = await SqliteEngine.open(tmp_path)
-    log = MessageLog(await engine.partition("bot/ann"))
-    assert [row.text for row in await log.all()] == ["hi", "look", "nice \u00e9 \U0001f600"]
-    assert await log.append({"role": "user", "content": "hi"}, client_id="c1") == 1
-    assert await (await engine.partition("bot/ann")).keys() == {"turn.handled": b"2"}
-    assert [due.timer for due in await engine.due(now=2_000_000_000_000_000)] == [None, "t"]
-    assert engine.epoch == "363b302996215481"
-    ref = await log.put_media(b"x" * 300_000, "application/pdf")
-    assert (await log.media(ref)).data == b"x" * 300_000
-    await engine.close()
-    assert await asyncio.to_thread(check_data, tmp_path) == (2, 5, ())
 
 
 async def test_files_that_are_not_ours(tmp_path: Path) -> None:
