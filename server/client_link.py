@@ -211,7 +211,7 @@ class Link:
 
         It shares nothing with the socket but the token.
         """
-        refused: str | None = None
+        renewable = callable(self._token)
         while True:
             try:
                 await self._ask_for_token()
@@ -221,10 +221,10 @@ class Link:
             try:
                 return await fetch_media(self._url, conversation, hash, token, max_bytes=max_bytes, timeout_s=timeout_s)
             except MediaFailed as error:
-                if error.status != 401 or refused is not None or not callable(self._token):
+                if error.status != 401 or not renewable:
                     raise
-            refused = token
-            if self._current == refused:
+            renewable = False
+            if self._current == token:
                 self._current = None
 
     def pump(self) -> None:

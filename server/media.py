@@ -58,7 +58,7 @@ class MediaAnswer:
         if first is None:
             return _absent()
         if _matches(request.headers.get("if-none-match", ""), hash):
-            return respond(304, b"", first.media_type, _headers(first))
+            return respond(304, b"", _type(first), {**_headers(first), "Content-Length": str(first.size)})
         if self.running >= self._app.limits.downloads:
             return respond(503, "Too much is being sent at the moment.\n", headers={"Retry-After": str(RETRY_S)})
         start, end = 0, first.size
@@ -78,12 +78,11 @@ class MediaAnswer:
 
     def _sent(self, partition: Partition, first: Blob, start: int, end: int) -> Response:
         headers = _headers(first)
-        media_type = first.media_type if HEADER_TYPE.fullmatch(first.media_type) else "application/octet-stream"
         whole = end - start == first.size
         if not whole:
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{first.size}"
         pieces = self._pieces(partition, first, start, end)
-        return Streamed(200 if whole else 206, media_type, headers, end - start, pieces)
+        return Streamed(200 if whole else 206, _type(first), headers, end - start, pieces)
 
     async def _pieces(self, partition: Partition, piece: Blob, start: int, end: int) -> AsyncGenerator[bytes, None]:
         self.running += 1
@@ -112,6 +111,11 @@ def _wanted(path: str) -> tuple[ConversationName, str] | None:
 
 def _absent() -> Response:
     return respond(404, "There are no such media, or you may not see them.\n", headers={"Cache-Control": "no-store"})
+
+
+def _type(blob: Blob) -> str:
+    """Returns the type of media as a header may say it: a part can call its media what it likes."""
+    return blob.media_type if HEADER_TYPE.fullmatch(blob.media_type) else "application/octet-stream"
 
 
 def _headers(blob: Blob) -> dict[str, str]:

@@ -168,7 +168,7 @@ WHEN NEW.blobs IS NOT NULL OR NEW.uses IS NOT NULL OR NEW.stale IS NOT NULL BEGI
     SELECT (SELECT id FROM media
             WHERE conversation = json_extract(value, '$[0]') AND hash = json_extract(value, '$[1]')),
            json_extract(value, '$[5]'),
-           CAST(substr(NEW.bodies, json_extract(value, '$[7]'), json_extract(value, '$[6]')) AS BLOB)
+           coalesce(substr(NEW.bodies, json_extract(value, '$[7]'), json_extract(value, '$[6]')), x'')
     FROM json_each(NEW.blobs) WHERE true
     ON CONFLICT (media, start) DO NOTHING;
   UPDATE media SET seq =
