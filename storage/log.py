@@ -389,7 +389,6 @@ class MessageLog:
         check_media_type(media_type)
         if len(data) > max_bytes:
             raise TooLarge("media", len(data), max_bytes)
-        data = bytes(data)
         hash = await asyncio.to_thread(lambda: sha256(data).hexdigest())
         blobs = list(cut(hash, media_type, data))
         for index in range(0, len(blobs), UPLOAD_PIECES):  # so that others are not held up by one big write

@@ -136,9 +136,9 @@ def test_refs_are_told_with_their_path() -> None:
     ],
 )
 def test_the_bytes_tell_the_type(start: bytes, media_type: str) -> None:
-    (part,) = extract(user_message([picture(start + bytes(INLINE_BYTES_MAX))])).message.content
-    assert isinstance(part, Image)
-    assert part.media_type == media_type
+    found = extract(user_message([picture(start + bytes(INLINE_BYTES_MAX))]))
+    assert {blob.media_type for blob in found.blobs} == {media_type}
+    assert found.message == user_message([Image(ref=media_ref(found.blobs[0].hash), media_type=media_type)])
 
 
 def test_a_big_picture_of_no_known_type_must_say_it() -> None:
@@ -194,8 +194,9 @@ async def test_resolving() -> None:
 
     gone = File(ref=media_ref("0" * 64), media_type="a/b")
     stays = Image(ref={"openai": "file-1"})
-    parts = [Text(text="x"), Image(ref=REF, media_type="image/png", detail="low"), gone, stays]
-    messages = [user_message("plain"), user_message(parts), result(Image(ref=REF, media_type="image/png")), result()]
+    parts: list[Any] = [Text(text="x"), Image(ref=REF, media_type="image/png", detail="low"), gone, stays]
+    seen = result(Image(ref=REF, media_type="image/png"))
+    messages: list[Message] = [user_message("plain"), user_message(parts), seen, result()]
     found = await resolve(messages, fetch)
     full = picture(media_type="image/png")
     assert found == [
@@ -293,7 +294,7 @@ async def test_a_log_keeps_pictures_beside_their_rows(partition: Partition) -> N
 
 async def test_media_are_put_before_their_row(log: MessageLog) -> None:
     big = bytes(range(256)) * 6000  # six pieces, two batches
-    ref = await log.put_media(bytearray(big), "application/pdf")
+    ref = await log.put_media(big, "application/pdf")
     assert ref == media_ref(sha256(big).hexdigest())
     await log.append(user_message([File(ref=ref, media_type="application/pdf")]))
     assert await log.media(ref) == Media(data=big, media_type="application/pdf")
