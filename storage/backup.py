@@ -197,8 +197,8 @@ def _opened(directory: Path) -> Iterator[sqlite3.Connection]:
             raise SchemaMismatch(f"{path} is no SQLite database") from error
         if application != schema.APPLICATION_ID or version > schema.VERSION:
             raise SchemaMismatch(f"{path} was written by a newer version, or not by parlatory")
-        if version < 2:  # it has no media beside its rows
-            database.execute("CREATE TEMP TABLE media (id, conversation, hash, size, seq)")
+        if not database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'media'").fetchone()[0]:
+            database.execute("CREATE TEMP TABLE media (id, conversation, hash, size, seq)")  # older files have none
         yield database
 
 

@@ -17,35 +17,14 @@ The tests close what they open, and need nothing but an empty engine each. For f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
-from .contract_media import HEAD, TAIL, MediaContract, raised, row
+from .contract_base import NAMES, batch, raised, row, seqs, texts
+from .contract_media import MediaContract
 from .engine import Batch, Committed, Engine, NewRow, Partition
 from .errors import ClientIdConflict, Conflict, InvalidName, StorageClosed
 from .rows import Row
 
 __all__ = ["EngineContract"]
-
-NAMES = [
-    "bot/a", "bot/A", "bot/\u0430", "bot/a ", "bot/a/b", "bot/a/", "bot//a", "bot/..", "bot/../bot/a", "bot/.",
-    "bot/%61", "bot/a%", "bot/a_", "bot/\u00e9", "bot/\u2028", "bot/\U0010ffff", "bot/" + "\U0001f600" * 128,
-    "bot/'; DROP TABLE message; --", "bot-2/a", "bot2/a",
-]  # fmt: skip
-
-def batch(*texts: str) -> Batch:
-    """Makes a batch of rows."""
-    return Batch(rows=[row(text) for text in texts])
-
-
-def texts(rows: Iterable[Row]) -> list[str]:
-    """Returns what rows made by `row` say."""
-    return [row.body.removeprefix(HEAD).removesuffix(TAIL).decode() for row in rows]
-
-
-def seqs(rows: Iterable[Row]) -> list[int]:
-    """Returns the seqs of rows."""
-    return [row.seq for row in rows]
-
 
 class EngineContract(MediaContract):
     """Is what every engine keeps. A subclass named `Test...` gives `open` and `reopen`; see the module."""

@@ -1,49 +1,18 @@
-"""What every engine keeps of media; a part of the contract, in a file of its own. Start reading at `contract.py`."""
+"""What every engine keeps of media; part of the contract."""
 
 from __future__ import annotations
 
 import asyncio
-import unittest
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
 from hashlib import sha256
-from typing import TypeVar
-from zlib import crc32
 
-from .engine import Batch, Committed, Engine, NewRow, Partition
+from .contract_base import EngineTests, raised, row
+from .engine import Batch, Committed, Partition
 from .errors import ClientIdConflict, Conflict, TooLarge, UnknownMedia
 from .media import PIECE_BYTES, Blob, cut
 
-__all__ = ["HEAD", "TAIL", "MediaContract", "raised", "row"]
+__all__ = ["MediaContract"]
 
-Error = TypeVar("Error", bound=BaseException)
-
-HEAD, TAIL = b'{"role":"user","content":"', b'"}'
 BIG = bytes(range(256)) * (PIECE_BYTES * 5 // 512) + b"end"
-
-
-def row(
-    text: str = "hi",
-    *,
-    by: str = "user",
-    client_id: str | None = None,
-    media: Sequence[Blob] = (),
-    refs: Sequence[str] = (),
-) -> NewRow:
-    """Makes a row."""
-    body = HEAD + text.encode() + TAIL
-    digest = None if client_id is None else crc32(body)
-    paths = {hash: f"$.content[{index}].ref" for index, hash in enumerate(refs)}
-    return NewRow(body=body, by=by, client_id=client_id, digest=digest, media=media, refs=paths)
-
-
-async def raised(kind: type[Error], awaitable: Awaitable[object]) -> Error:
-    """Returns the error that an awaitable ends with; fails if it ends otherwise."""
-    try:
-        await awaitable
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__} was raised")
 
 
 def pieces(data: bytes, media_type: str = "image/png") -> list[Blob]:
@@ -62,25 +31,8 @@ async def whole(partition: Partition, hash: str) -> bytes | None:
     return None
 
 
-class MediaContract:
-    """Is what every engine keeps of media, and how its tests come by an engine."""
-
-    async def open(self) -> Engine:
-        """Opens an engine that holds nothing yet."""
-        raise NotImplementedError
-
-    async def reopen(self, engine: Engine) -> Engine:
-        """Closes an engine and opens its data again; as it stands, for engines whose data ends with them."""
-        raise unittest.SkipTest("this engine keeps nothing once it is closed")
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Engine]:
-        """Opens an engine for one test."""
-        engine = await self.open()
-        try:
-            yield engine
-        finally:
-            await engine.close()
+class MediaContract(EngineTests):
+    """Is what every engine keeps of media."""
 
     async def test_media_come_with_their_row(self) -> None:
         """They are there once the row is, in pieces, byte for byte, with their type; rows do not hold them."""

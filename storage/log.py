@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from hashlib import sha256
 from typing import Any, Protocol, TypeAlias, overload
 
+from msgspec.structs import replace
+
 from .codec import MESSAGE_BYTES_MAX, check_message, encode_message, message_digest
 from .dialects import normalize
 from .engine import Batch, Committed, NewRow, Told
@@ -395,20 +397,6 @@ class MessageLog:
             await self._partition.commit(Batch(uploads=blobs[index : index + UPLOAD_PIECES]))
         return media_ref(hash)
 
-    async def with_media(self, messages: Sequence[Message]) -> list[Message]:
-        """Returns messages with the media that lie beside their rows put back into their parts, for whoever sends them.
-
-        Those that are gone stay a ref.
-        """
-
-        async def fetch(hash: str) -> Media | None:
-            try:
-                return await self.media(hash)
-            except UnknownMedia:
-                return None
-
-        return await resolve(messages, fetch)
-
     # -- for models
 
     async def history(self) -> list[StoredMessage]:
@@ -417,12 +405,27 @@ class MessageLog:
 
     async def to_openai(self) -> list[dict[str, Any]]:
         """Returns the whole history as OpenAI Chat Completions messages."""
-        return to_openai(await self.with_media([row.message for row in await self.history()]))
+        return to_openai([row.message for row in await self._resolved(await self.history())])
 
     async def to_anthropic(self) -> list[dict[str, Any]]:
         """Returns the whole history as Anthropic turns, without system messages: pass those as `system`."""
-        return to_anthropic(await self.with_media([row.message for row in await self.history()]))
+        return to_anthropic([row.message for row in await self._resolved(await self.history())])
 
     async def to_langchain(self) -> list[dict[str, Any]]:
         """Returns the whole history as LangChain message dicts."""
-        return to_langchain(await self.with_media([row.message for row in await self.history()]))
+        return to_langchain([row.message for row in await self._resolved(await self.history())])
+
+    async def _resolved(self, rows: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        """Returns the rows with their media in them; media that are gone stay a ref."""
+
+        async def fetch(hash: str) -> Media | None:
+            try:
+                return await self.media(hash)
+            except UnknownMedia:
+                return None
+
+        messages = await resolve([row.message for row in rows], fetch)
+        return [
+            row if row.message is message else replace(row, message=message)
+            for row, message in zip(rows, messages, strict=True)
+        ]

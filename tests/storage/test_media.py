@@ -48,6 +48,7 @@ from parlatory.storage.media import (
     media_ref,
     resolve,
 )
+from parlatory.storage.memory import MemoryEngine
 from parlatory.storage.messages import ContentOutput, TextOutput
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(INLINE_BYTES_MAX)
@@ -287,9 +288,12 @@ async def test_a_log_keeps_pictures_beside_their_rows(partition: Partition) -> N
     (part,) = rows[0].content
     for ref in (part, REF, HASH, f"sha256:{HASH}", picture()):
         assert await log.media(ref) == Media(data=PNG, media_type="image/png")
-    assert await log.with_media([stored, user_message("plain")]) == [message, user_message("plain")]
-    assert (await log.to_openai())[0] == (await log.to_openai())[1]
-    assert text_of(PNG) in str((await log.to_openai())[0])
+    with_data, again, plain = await log.to_openai()
+    assert with_data == again
+    assert text_of(PNG) in str(with_data)
+    assert plain == {"role": "user", "content": "plain"}
+    assert text_of(PNG) in str(await log.to_anthropic())
+    assert text_of(PNG) in str(await log.to_langchain())
 
 
 async def test_media_are_put_before_their_row(log: MessageLog) -> None:
@@ -328,8 +332,6 @@ async def test_media_that_are_not_there(log: MessageLog, engine: Engine) -> None
     for elsewhere in (Image(url="https://example.org"), {"openai": "file-1"}, "file-1"):
         with pytest.raises(ValueError, match="names no media"):
             await log.media(elsewhere)
-    gone = user_message([Image(ref=ref, media_type="image/png")])
-    assert await log.with_media([gone]) == [gone]
 
 
 class Trimmed:
@@ -397,3 +399,14 @@ async def test_an_upload_does_not_hold_up_others(partition: Partition, log: Mess
     await asyncio.gather(log.put_media(data, "a/b"), log.append(user_message("hi")))
     assert max(sizes) <= 1 << 20
     assert sum(sizes) == len(data)
+
+
+async def test_a_prompt_does_without_media_that_are_gone() -> None:
+    """A model is asked all the same."""
+    engine = await open_engine("memory:")
+    log = MessageLog(await engine.partition("bot/a"))
+    await log.append(user_message([Text(text="look"), picture(media_type="image/png")]))
+    assert isinstance(engine, MemoryEngine)
+    engine._tables[1].media.clear()
+    assert "look" in str(await log.to_openai())
+    await engine.close()
