@@ -26,3 +26,8 @@ def test_what_a_page_names_exists(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text()
     missing += [target for target in TARGETS.findall(text) if not re.search(rf"^{target}:", makefile, re.M)]
     assert not missing
+
+
+def test_the_example_of_media_runs() -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "media.md").read_text(), re.M | re.S)
+    exec(compile(code, "docs/media.md", "exec"), {})
