@@ -60,6 +60,9 @@ MediaKey = tuple[str, str]
 """Conversation, hash."""
 
 
+NO_REFS: Mapping[str, str] = {}
+
+
 class First(msgspec.Struct, frozen=True):
     """Is the row that a client id stands for: its seq and the digest of its message."""
 
@@ -182,11 +185,12 @@ class Item:
             self.size += sum([len(value) for value in batch.puts.values()])
         if batch.uploads:
             self.size += sum([len(blob.data) for blob in batch.uploads])
-        self.refs: dict[str, str] = {}  # the media that have to be there, and the path that names them
+        self.refs: Mapping[str, str] = NO_REFS  # the media that have to be there, and the path that names them
         for row in batch.rows:
-            if row.media or row.refs:
+            if row.media:
                 self.size += sum([len(blob.data) for blob in row.media])
-                self.refs.update(row.refs)
+            if row.refs:
+                self.refs = {**self.refs, **row.refs}
         self.client_key: ClientKey | None = None  # that of its only row, if it has one
         if len(batch.rows) == 1 and (client_id := batch.rows[0].client_id) is not None:
             self.client_key = (partition.name, batch.rows[0].by, client_id)

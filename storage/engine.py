@@ -303,7 +303,14 @@ def check_batch(batch: Batch) -> None:
             raise ValueError(f"key {key!r} holds a lone surrogate") from None
         if not 1 <= size <= KEY_MAX_BYTES or CONTROL.search(key):
             raise ValueError(f"key {key!r}: 1 to {KEY_MAX_BYTES} bytes without control characters")
-    for blobs in (batch.uploads, *(row.media for row in batch.rows)):
-        for blob in blobs:
-            if blob.start % PIECE_BYTES or len(blob.data) != max(0, min(PIECE_BYTES, blob.size - blob.start)):
-                raise ValueError(f"media are cut into pieces of {PIECE_BYTES} bytes, the last one is what is left")
+    for row in batch.rows:
+        if row.media:
+            _check_pieces(row.media)
+    if batch.uploads:
+        _check_pieces(batch.uploads)
+
+
+def _check_pieces(blobs: Sequence[Blob]) -> None:
+    for blob in blobs:
+        if blob.start % PIECE_BYTES or len(blob.data) != max(0, min(PIECE_BYTES, blob.size - blob.start)):
+            raise ValueError(f"media are cut into pieces of {PIECE_BYTES} bytes, the last one is what is left")
