@@ -141,9 +141,12 @@ class Group:
         """Is the row of a group that holds one row and nothing else: what a quiet server mostly writes."""
         if len(self.rows) != 1 or self.names or self.puts or self.deletes or self.timers or self.works:
             return None
-        if self.uses or self.blobs or self.stale is not None:
-            return None
-        return self.rows[0]
+        return None if self.concerns_media else self.rows[0]
+
+    @property
+    def concerns_media(self) -> bool:
+        """Says whether media are written, used or taken away."""
+        return bool(self.uses or self.blobs or self.stale is not None)
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.names or self.puts or self.deletes or self.timers or self.works or self.blobs)

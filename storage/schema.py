@@ -1,6 +1,6 @@
 """The tables of the SQLite file, their version, and the statements that read and write them.
 
-A group is written by one statement: an insert into the temporary view `batch`, whose triggers spread the JSON lists
+A group is written by one statement: an insert into a temporary view, whose triggers spread the JSON lists
 over the tables; a list that is NULL costs nothing. One statement in autocommit is one thread hop and one flush, and no
 cancellation can fall into it. The bodies come as one blob, of which every row names its piece: as JSON strings they
 would be escaped, parsed and copied twice, and `json_each` cuts a bare string at NUL.
@@ -18,6 +18,7 @@ __all__ = [
     "DUE",
     "FIND",
     "INSERT_BATCH",
+    "INSERT_MEDIA_BATCH",
     "INSERT_ROW",
     "HELD",
     "KEYS",
@@ -114,11 +115,12 @@ END;
 }
 """Forward migrations: version to the script that leads to it."""
 
-TEMPORARY = """
-CREATE TEMP VIEW batch AS
-  SELECT NULL AS rows, NULL AS bodies, NULL AS names, NULL AS puts, NULL AS deletes, NULL AS timers, NULL AS works,
-         NULL AS blobs, NULL AS uses, NULL AS stale;
-CREATE TEMP TRIGGER batch_rows INSTEAD OF INSERT ON batch WHEN NEW.rows IS NOT NULL BEGIN
+_BATCH = ("rows", "bodies", "names", "puts", "deletes", "timers", "works")
+_MEDIA_BATCH = (*_BATCH, "blobs", "uses", "stale")
+
+_SPREAD = """
+CREATE TEMP VIEW {view} AS SELECT {columns};
+CREATE TEMP TRIGGER {view}_rows INSTEAD OF INSERT ON {view} WHEN NEW.rows IS NOT NULL BEGIN
   INSERT INTO message (conversation, seq, at, author, client_id, digest, turn, finish, size, body)
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
            json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
@@ -126,21 +128,21 @@ CREATE TEMP TRIGGER batch_rows INSTEAD OF INSERT ON batch WHEN NEW.rows IS NOT N
            CAST(substr(NEW.bodies, json_extract(value, '$[9]'), json_extract(value, '$[8]')) AS TEXT)
     FROM json_each(NEW.rows);
 END;
-CREATE TEMP TRIGGER batch_names INSTEAD OF INSERT ON batch WHEN NEW.names IS NOT NULL BEGIN
+CREATE TEMP TRIGGER {view}_names INSTEAD OF INSERT ON {view} WHEN NEW.names IS NOT NULL BEGIN
   INSERT INTO conversation (id, name)
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(NEW.names);
 END;
-CREATE TEMP TRIGGER batch_puts INSTEAD OF INSERT ON batch WHEN NEW.puts IS NOT NULL BEGIN
+CREATE TEMP TRIGGER {view}_puts INSTEAD OF INSERT ON {view} WHEN NEW.puts IS NOT NULL BEGIN
   INSERT INTO key (conversation, key, value)
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
     FROM json_each(NEW.puts) WHERE true
     ON CONFLICT (conversation, key) DO UPDATE SET value = excluded.value;
 END;
-CREATE TEMP TRIGGER batch_deletes INSTEAD OF INSERT ON batch WHEN NEW.deletes IS NOT NULL BEGIN
+CREATE TEMP TRIGGER {view}_deletes INSTEAD OF INSERT ON {view} WHEN NEW.deletes IS NOT NULL BEGIN
   DELETE FROM key WHERE (conversation, key) IN
     (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(NEW.deletes));
 END;
-CREATE TEMP TRIGGER batch_timers INSTEAD OF INSERT ON batch WHEN NEW.timers IS NOT NULL BEGIN
+CREATE TEMP TRIGGER {view}_timers INSTEAD OF INSERT ON {view} WHEN NEW.timers IS NOT NULL BEGIN
   INSERT INTO timer (conversation, name, due)
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
     FROM json_each(NEW.timers) WHERE json_extract(value, '$[2]') IS NOT NULL
@@ -149,7 +151,7 @@ CREATE TEMP TRIGGER batch_timers INSTEAD OF INSERT ON batch WHEN NEW.timers IS N
     (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(NEW.timers)
      WHERE json_extract(value, '$[2]') IS NULL);
 END;
-CREATE TEMP TRIGGER batch_works INSTEAD OF INSERT ON batch WHEN NEW.works IS NOT NULL BEGIN
+CREATE TEMP TRIGGER {view}_works INSTEAD OF INSERT ON {view} WHEN NEW.works IS NOT NULL BEGIN
   INSERT INTO work (conversation, since)
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]')
     FROM json_each(NEW.works) WHERE json_extract(value, '$[1]') IS NOT NULL
@@ -157,8 +159,18 @@ CREATE TEMP TRIGGER batch_works INSTEAD OF INSERT ON batch WHEN NEW.works IS NOT
   DELETE FROM work WHERE conversation IN
     (SELECT json_extract(value, '$[0]') FROM json_each(NEW.works) WHERE json_extract(value, '$[1]') IS NULL);
 END;
-CREATE TEMP TRIGGER batch_media INSTEAD OF INSERT ON batch
-WHEN NEW.blobs IS NOT NULL OR NEW.uses IS NOT NULL OR NEW.stale IS NOT NULL BEGIN
+"""
+
+
+def _spread(view: str, columns: tuple[str, ...]) -> str:
+    return _SPREAD.format(view=view, columns=", ".join(f"NULL AS {column}" for column in columns))
+
+
+# Most groups hold no media, and each column costs them something: hence two views.
+TEMPORARY = f"""
+{_spread("batch", _BATCH)}
+{_spread("media_batch", _MEDIA_BATCH)}
+CREATE TEMP TRIGGER media_batch_media INSTEAD OF INSERT ON media_batch BEGIN
   INSERT INTO media (conversation, hash, type, size, since)
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
            json_extract(value, '$[3]'), json_extract(value, '$[4]')
@@ -181,10 +193,13 @@ WHEN NEW.blobs IS NOT NULL OR NEW.uses IS NOT NULL OR NEW.stale IS NOT NULL BEGI
 END;
 """
 
-INSERT_BATCH = (
-    "INSERT INTO batch (rows, bodies, names, puts, deletes, timers, works, blobs, uses, stale)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+
+def _insert(view: str, columns: tuple[str, ...]) -> str:
+    return f"INSERT INTO {view} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+
+INSERT_BATCH = _insert("batch", _BATCH)
+INSERT_MEDIA_BATCH = _insert("media_batch", _MEDIA_BATCH)
 
 INSERT_ROW = (
     "INSERT INTO message (conversation, seq, at, author, client_id, digest, turn, finish, size, body)"

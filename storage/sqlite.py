@@ -153,6 +153,8 @@ class SqliteDisk:
         try:
             if (lone := group.lone_row) is not None:
                 await self._writer.execute_fetchall(schema.INSERT_ROW, _row_parameters(*lone))
+            elif group.concerns_media:
+                await self._writer.execute_fetchall(schema.INSERT_MEDIA_BATCH, _media_parameters(group))
             else:
                 await self._writer.execute_fetchall(schema.INSERT_BATCH, _parameters(group))
         except sqlite3.IntegrityError as error:
@@ -355,19 +357,30 @@ def _parameters(group: Group) -> tuple[object, ...]:
         size = len(row.body)
         rows.append((key, row.seq, row.at, row.by, row.client_id, digest, row.turn, row.finish, size, offset))
         offset += size
-    blobs = []
-    for key, now, blob in group.blobs:
-        size = len(blob.data)
-        blobs.append((key, blob.hash, blob.media_type, blob.size, now, blob.start, size, offset))
-        offset += size
     return (
         _json(rows) if rows else None,
-        b"".join([*(row.body for _, row, _ in group.rows), *(blob.data for *_, blob in group.blobs)]),
+        b"".join([row.body for _, row, _ in group.rows]),
         _json(group.names) if group.names else None,
         _json([(key, name, value.decode()) for (key, name), value in group.puts.items()]) if group.puts else None,
         _json(list(group.deletes)) if group.deletes else None,
         _json([(key, name, due) for (key, name), due in group.timers.items()]) if group.timers else None,
         _json(list(group.works.items())) if group.works else None,
+    )
+
+
+def _media_parameters(group: Group) -> tuple[object, ...]:
+    """Returns what `INSERT_MEDIA_BATCH` takes: as `INSERT_BATCH`, with the pieces of media behind the bodies."""
+    rows, bodies, *others = _parameters(group)
+    assert isinstance(bodies, bytes)
+    offset = len(bodies) + 1
+    blobs = []
+    for key, now, blob in group.blobs:
+        blobs.append((key, blob.hash, blob.media_type, blob.size, now, blob.start, len(blob.data), offset))
+        offset += len(blob.data)
+    return (
+        rows,
+        b"".join([bodies, *(blob.data for *_, blob in group.blobs)]),
+        *others,
         _json(blobs) if blobs else None,
         _json([(key, hash, seq) for (key, hash), seq in group.uses.items()]) if group.uses else None,
         group.stale,

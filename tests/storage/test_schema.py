@@ -29,7 +29,9 @@ def database() -> Iterator[sqlite3.Connection]:
 
 
 def write(database: sqlite3.Connection, *columns: object) -> None:
-    database.execute(schema.INSERT_BATCH, (*columns, *[None] * (schema.INSERT_BATCH.count("?") - len(columns))))
+    """Writes a group: one without media where none of the last columns is given."""
+    statement = schema.INSERT_MEDIA_BATCH if len(columns) > schema.INSERT_BATCH.count("?") else schema.INSERT_BATCH
+    database.execute(statement, (*columns, *[None] * (statement.count("?") - len(columns))))
 
 
 def insert(database: sqlite3.Connection, bodies: list[bytes], conversation: int = 1, first: int = 1) -> None:
