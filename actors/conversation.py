@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..storage import Batch, Committed, NewRow, Partition, Row, StorageBusy, Told, instant_text
+from ..storage import Batch, Blob, Committed, NewRow, Partition, Row, StorageBusy, Told, instant_text
 from .errors import Draining, MailboxFull, TurnBusy
 from .events import Opened, Signal
 from .hub import Hub, Sink, Subscription
@@ -107,6 +107,10 @@ class Conversation:
     ) -> list[Row]:
         """Returns rows; see `Partition.read`."""
         return await self._partition.read(after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest)
+
+    async def media(self, hash: str, start: int = 0) -> Blob | None:
+        """Returns a piece of media; see `Partition.media`."""
+        return await self._partition.media(hash, start)
 
     async def keys(self, prefix: str) -> dict[str, bytes]:
         """Returns keys; see `Partition.keys`."""
@@ -270,3 +274,7 @@ class TurnStorage:
         return await self._conversation.read(
             after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest
         )
+
+    async def media(self, hash: str, start: int = 0) -> Blob | None:
+        """Returns a piece of media; see `Partition.media`."""
+        return await self._conversation.media(hash, start)

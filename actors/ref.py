@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..storage import Batch, Committed, Message, MessageLog, Partition, Row, Told, new_row
+from ..storage import MEDIA_BYTES_MAX, Batch, Blob, Committed, Message, MessageLog, Partition, Row, Told, new_row
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -40,6 +40,7 @@ class Ref:
         Raises:
             CodecError: the message cannot be stored; `path` says where.
             ClientIdConflict: the client id belongs to another message of this author.
+            UnknownMedia: it refers to media that the conversation does not hold.
             MailboxFull, StorageBusy: too much waits; try again.
             Draining: the runtime is stopping.
             StorageError: it was not written.
@@ -58,6 +59,24 @@ class Ref:
             StorageError: the conversation cannot be loaded.
         """
         (await self._runtime.conversation(self.name)).lane.cancel(turn)
+
+    async def put_media(self, data: bytes, media_type: str, *, max_bytes: int = MEDIA_BYTES_MAX) -> dict[str, str]:
+        """Stores a picture or file in the conversation and returns the `ref` of the part that will show it.
+
+        It is kept for a day, and from the first row that refers to it on as long as such rows are.
+
+        Args:
+            data: its bytes.
+            media_type: what they are, such as `image/png`.
+            max_bytes: the most they may be; 32 MiB if it is not given.
+
+        Raises:
+            TooLarge: they are more than `max_bytes`.
+            ValueError: the type is none.
+            Draining: the runtime is stopping.
+            StorageError: they were not written.
+        """
+        return await (await self.log()).put_media(data, media_type, max_bytes=max_bytes)
 
     async def log(self) -> MessageLog:
         """Returns the log of the conversation. What is appended through it is told, and a user's message is answered.
@@ -97,3 +116,6 @@ class _RefStorage:
         newest: bool = False,
     ) -> list[Row]:
         return await self._partition.read(after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest)
+
+    async def media(self, hash: str, start: int = 0) -> Blob | None:
+        return await self._partition.media(hash, start)

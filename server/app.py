@@ -27,8 +27,9 @@ from ..actors import Runtime
 from ..storage import StorageError
 from .access import Access, Authenticate, Authorize
 from .connection import Connection
-from .http import HttpRequest, Site, read_headers, respond
+from .http import Answer, HttpRequest, Site, Streamed, read_headers, respond
 from .limits import Limits
+from .media import MEDIA_PATH, MediaAnswer
 from .protocol import Shut
 from .reaper import Reaper
 
@@ -81,6 +82,7 @@ class Server:
         self.site = Site(access, lambda: self.clock())
         self.site.add("/healthz", lambda _: respond(200, "ok\n"))
         self.site.add("/readyz", self._readiness)
+        self.site.add(MEDIA_PATH, MediaAnswer(self))
         self._origins = origins
         # Everything is allowed to everybody on this machine: then not to web pages from elsewhere.
         self._local = local
@@ -125,7 +127,7 @@ class Server:
                 select_subprotocol=lambda _connection, _offered: SUBPROTOCOL,  # type: ignore[arg-type, return-value]
                 compression=None,
                 max_size=self.limits.frame_bytes,
-                open_timeout=self.limits.hello_timeout_s,
+                open_timeout=None,  # a connection has a deadline of its own, which an answer in pieces may exceed
                 close_timeout=self.limits.close_s,
                 logger=websockets_logger,
                 server_header=None,
@@ -228,13 +230,20 @@ class Server:
             headers = read_headers(request, cookies=self._origins is not None)
             remote = connection.remote_address
             asked = HttpRequest(path, query, headers, str(remote[0]) if isinstance(remote, tuple) else "")
-            return self.site.answer(found, asked)
+            assert isinstance(connection, Connection)
+            return self._answer(connection, found, asked)
         refusal = self._handshake_refusal(path, query, request)
         if refusal is None:
             return None
         status, text = refusal
         logger.info("connection %s refused with HTTP %d: %s", connection.id, status, text)
         return respond(status, f"{text}\n")
+
+    async def _answer(self, connection: Connection, answer: Answer, request: HttpRequest) -> Response:
+        response = await self.site.answer(answer, request)
+        if isinstance(response, Streamed):
+            await connection.stream(response.head(), response.pieces)
+        return response
 
     def _handshake_refusal(self, path: str, query: str, request: Request) -> tuple[int, str] | None:
         if _holds_token(query):

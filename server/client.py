@@ -33,9 +33,12 @@ from websockets.exceptions import InvalidURI
 from websockets.uri import parse_uri
 
 from ..storage import (
+    MEDIA_BYTES_MAX,
     AssistantMessage,
     CodecError,
     CorruptRow,
+    Media,
+    MediaRef,
     Message,
     StoredMessage,
     SystemMessage,
@@ -43,6 +46,8 @@ from ..storage import (
     UserMessage,
     check_message,
     check_name,
+    hash_of,
+    inline_media,
     normalize,
     user_message,
 )
@@ -60,6 +65,8 @@ __all__ = ["Chat", "ChatEvent", "Client", "Events", "connect"]
 
 ChatEvent: TypeAlias = StoredMessage | Draft | TurnState | Signal
 """What `Chat.events` brings."""
+
+MEDIA_TIMEOUT_S = 60.0
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _INSTALLATION = re.compile(r"[A-Za-z0-9_-]{22,64}")
@@ -356,6 +363,33 @@ class Chat:
         self._check_open()
         history: History = await self._link.request(self._link.session.page(self.conversation, before, limit))
         return history
+
+    async def media(
+        self, ref: MediaRef, *, max_bytes: int = MEDIA_BYTES_MAX, timeout_s: float = MEDIA_TIMEOUT_S
+    ) -> Media:
+        """Returns the bytes and the type of a picture or file, whether they lie in its part or beside the row.
+
+        What lies beside its row is fetched over HTTP, with the token, at the address of the server; no proxy is used.
+
+        Args:
+            ref: the part, its `ref`, or `sha256:...`.
+            max_bytes: the most it may have; 32 MiB if it is not given.
+            timeout_s: how long it may take.
+
+        Raises:
+            UnknownMedia: there are no such media, or you may not see them.
+            TooLarge: they have more than `max_bytes`.
+            MediaFailed: the server refused, cannot be reached, or did not answer in time.
+            ClientMisuse: they are elsewhere, at a URL or a provider, or this is no ref at all.
+            ClientClosed: the chat was closed here.
+        """
+        self._check_open()
+        if (inline := inline_media(ref)) is not None:
+            return inline
+        hash = hash_of(ref)
+        if hash is None:
+            raise ClientMisuse(f"{ref!r} names no media of a conversation; fetch a url yourself")
+        return await self._link.fetch(self.conversation, hash, max_bytes, timeout_s)
 
     async def signal(self, name: str, data: object = None) -> bool:
         """Tells the other subscribers something ephemeral; returns whether the server took it, False if it is offline.

@@ -7,6 +7,7 @@ ClientError
 │   └── ConversationRefused the subscription: it never began, or the server ended it
 ├── SendTimeout             no answer in time; says whether the message may still be appended
 ├── CancelTimeout           no answer to a stop in time; says whether it may still take effect
+├── MediaFailed             a picture or file could not be fetched
 ├── ClientClosed            the client or the chat was closed here
 └── ClientMisuse            a call that cannot work as it stands
 
@@ -25,6 +26,7 @@ __all__ = [
     "ClientMisuse",
     "ConnectionRefused",
     "ConversationRefused",
+    "MediaFailed",
     "Refused",
     "SendRefused",
     "SendTimeout",
@@ -106,6 +108,21 @@ class CancelTimeout(ClientError, TimeoutError):
         super().__init__(f"the stop of a turn in {conversation!r} was not answered in time: {what}")
         self.conversation = conversation
         self.sent = sent
+
+
+class MediaFailed(ClientError):
+    """Says that media could not be fetched; `status` is the HTTP status, or None where there was no answer.
+
+    `temporary` says whether asking again makes sense. Media that are not there are storage's `UnknownMedia`.
+    """
+
+    code = "media"
+
+    def __init__(self, hash: str, text: str, status: int | None = None) -> None:
+        super().__init__(f"the media sha256:{hash} were not fetched: {text}")
+        vars(self)["temporary"] = status is None or status >= 500  # of the instance: the class only has a default
+        self.hash = hash
+        self.status = status
 
 
 class ClientClosed(ClientError):

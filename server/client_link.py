@@ -14,7 +14,7 @@ from websockets.asyncio.connection import broadcast
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
-from ..storage import CorruptRow, StoredMessage
+from ..storage import CorruptRow, Media, StoredMessage
 from .client_effects import (
     Done,
     Drop,
@@ -28,9 +28,18 @@ from .client_effects import (
     StatusChanged,
     TurnTold,
 )
-from .client_errors import CancelTimeout, ClientClosed, ClientError, ClientMisuse, ConnectionRefused, SendTimeout
+from .client_errors import (
+    CancelTimeout,
+    ClientClosed,
+    ClientError,
+    ClientMisuse,
+    ConnectionRefused,
+    MediaFailed,
+    SendTimeout,
+)
 from .client_events import Ephemeral
 from .client_frames import Presence, Signal, TurnState
+from .client_media import fetch_media
 from .client_retry import FINAL, STABLE_S, Backoff, explain
 from .client_session import ClientSession
 from .client_subscription import Met, Status, Subscription
@@ -196,6 +205,27 @@ class Link:
                     sent = self.session.forget_request(request)
         except TimeoutError:
             raise CancelTimeout(conversation, sent) from None
+
+    async def fetch(self, conversation: str, hash: str, max_bytes: int, timeout_s: float) -> Media:
+        """Returns media, over HTTP; asks the source for a fresh token where the server no longer takes the one in use.
+
+        It shares nothing with the socket but the token.
+        """
+        renewable = callable(self._token)
+        while True:
+            try:
+                await self._ask_for_token()
+            except OSError as error:
+                raise MediaFailed(hash, f"there is no token: {error or type(error).__name__}") from error
+            token = self._current
+            try:
+                return await fetch_media(self._url, conversation, hash, token, max_bytes=max_bytes, timeout_s=timeout_s)
+            except MediaFailed as error:
+                if error.status != 401 or not renewable:
+                    raise
+            renewable = False
+            if self._current == token:
+                self._current = None
 
     def pump(self) -> None:
         """Sends and does what the session decided; to be called after every call of it."""

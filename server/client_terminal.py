@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TextIO
 
-from ..storage import StoredMessage
+from ..storage import File, Image, StoredMessage
 from .client import Chat, connect
 from .client_errors import ConnectionRefused
 from .client_frames import TurnState
@@ -40,11 +40,19 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def said(row: StoredMessage) -> str:
-    """Returns the text of a row, or the kinds of its parts where there is no text; and how it ended, if not well."""
+    """Returns the text of a row with a note for each picture and file, or the kinds of its parts; and how it ended."""
     text = row.text
-    if not text and not isinstance(row.content, str):
-        text = " ".join(f"[{part.type}]" for part in row.content)
+    if not isinstance(row.content, str):
+        notes = [_note(part) for part in row.content if not text or isinstance(part, Image | File)]
+        text = " ".join([text, *notes] if text else notes)
     return text if row.finish is None else f"{text} [{row.finish}]"
+
+
+def _note(part: Any) -> str:
+    """Returns what stands for a part that is no text: `[image photo.png, image/png]`."""
+    known = [part.filename, part.media_type] if isinstance(part, Image | File) else []
+    about = ", ".join(word for word in known if word)
+    return f"[{part.type} {about}]" if about else f"[{part.type}]"
 
 
 def line_of(row: StoredMessage) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw
@@ -105,6 +105,8 @@ class Connection(Socket):
         self._subscriptions: dict[str, Subscription] = {}
         # Access was taken away since the frame being served was authorized.
         self._revoked = False
+        # Ends a connection that has sent no handshake in time, or has not taken its answer.
+        self._deadline = self.loop.call_later(app.limits.hello_timeout_s, self._not_in_time)
         # The next beat; the notice that the token ends or, behind it, the end.
         self._beat: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -120,11 +122,13 @@ class Connection(Socket):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leaves the server."""
+        self._deadline.cancel()
         super().connection_lost(exc)
         self.app.left(self)
 
     async def run(self) -> None:
         """Serves the socket from its handshake to its end."""
+        self._deadline.cancel()
         deadline = self.loop.call_later(self.app.limits.hello_timeout_s, self._no_hello)
         try:
             await self.read()
@@ -495,6 +499,15 @@ class Connection(Socket):
                 subscription.end(code)
 
     # -- time
+
+    async def stream(self, head: bytes, pieces: AsyncGenerator[bytes, None]) -> None:
+        """Sends an HTTP answer in pieces; it may take as long as it makes progress."""
+        self._deadline.cancel()
+        await super().stream(head, pieces)
+
+    def _not_in_time(self) -> None:
+        logger.info("connection %s: no handshake in time", self.id)
+        self.transport.abort()
 
     def _no_hello(self) -> None:
         if self.session.state is SessionState.GREETING:

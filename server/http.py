@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 
 import msgspec
@@ -17,7 +17,7 @@ from websockets.http11 import Request, Response
 
 from .access import Access, AccessRequest, Principal
 
-__all__ = ["Answer", "HttpRequest", "Site", "read_headers", "respond"]
+__all__ = ["Answer", "HttpRequest", "Site", "Streamed", "read_headers", "respond"]
 
 logger = logging.getLogger("parlatory.server")
 
@@ -95,6 +95,28 @@ class Site:
         return None
 
 
+class Streamed(Response):
+    """Is an answer whose body comes in pieces, each when the peer has taken the one before. Its parts as `respond`'s.
+
+    `Socket.stream` sends it; what is then left to websockets is to end the connection.
+    """
+
+    def __init__(
+        self, status: int, content_type: str, headers: Mapping[str, str], size: int, pieces: AsyncGenerator[bytes, None]
+    ) -> None:
+        whole = respond(status, b"", content_type, {**headers, "Content-Length": str(size)})
+        super().__init__(whole.status_code, whole.reason_phrase, whole.headers)
+        self.pieces = pieces
+
+    def head(self) -> bytes:
+        """Returns the lines in front of the body."""
+        return super().serialize()
+
+    def serialize(self) -> bytes:
+        """Returns what is left to send: nothing."""
+        return b""
+
+
 def respond(
     status: int,
     body: str | bytes,
@@ -103,14 +125,14 @@ def respond(
 ) -> Response:
     """Returns an answer. It says its type and length, and that no type is to be guessed."""
     content = body.encode() if isinstance(body, str) else body
-    lines = Headers()
-    lines["Content-Type"] = content_type
-    lines["Content-Length"] = str(len(content))
-    lines["X-Content-Type-Options"] = "nosniff"
-    lines["Connection"] = "close"
-    for name, value in (headers or {}).items():
-        lines[name] = value
-    return Response(status, HTTPStatus(status).phrase, lines, content)
+    lines = {
+        "Content-Type": content_type,
+        "Content-Length": str(len(content)),
+        "X-Content-Type-Options": "nosniff",
+        "Connection": "close",
+        **(headers or {}),
+    }
+    return Response(status, HTTPStatus(status).phrase, Headers(lines), content)
 
 
 def read_headers(request: Request, *, cookies: bool) -> dict[str, str]:

@@ -30,6 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         silence_s: how long a peer may be silent before it is pinged, and again before it is aborted.
         close_s: how long the closing of a socket may take before it is aborted.
         recheck_s: how often open subscriptions are authorized again.
+        downloads: media that are sent over HTTP at a time; more are refused with HTTP 503.
         sockets: sockets at a time; more are refused with HTTP 503.
         pending: sockets at a time that have not been let in yet; more are dropped.
 
@@ -54,6 +55,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     silence_s: float = 20
     close_s: float = 2
     recheck_s: float = 60
+    downloads: int = 100
     sockets: int = 50_000
     pending: int = 2_000
 

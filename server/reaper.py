@@ -86,12 +86,12 @@ class Reaper:
             elif now - socket.closing_since >= limits.close_s:
                 self.lingering += 1
                 self._abort(socket, f"it has not closed for {limits.close_s:g} s")
-        elif state is not State.OPEN:
+        elif state is not State.OPEN and not socket.streaming:
             return  # the handshake has a deadline of its own
         elif socket.stalled_for(now) >= limits.stall_s:
             self.stalled += 1
             self._abort(socket, f"no progress for {limits.stall_s:g} s")
-        elif not (socket.writable and socket.transport.is_reading()):
+        elif socket.streaming or not (socket.writable and socket.transport.is_reading()):
             return
         elif socket.half_since is not None and now - socket.half_since >= limits.frame_timeout_s:
             self.dribbling += 1

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import struct
 import termios
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection
@@ -33,6 +35,8 @@ READ_QUEUE = (4, 1)
 # How much is read of one socket before the others have their turn; asyncio alone reads 256 KiB, which is a flood's
 # thousands of frames in one step of the loop.
 READ_BYTES = 16 << 10
+logger = logging.getLogger("parlatory.server")
+
 MESSAGE = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
@@ -59,6 +63,8 @@ class Socket(ServerConnection):
         # How many bytes of what is written while `writable` is False may wait, and how many do.
         self._answers_bytes = answers_bytes
         self._unread = 0
+        # An HTTP answer is being sent in pieces.
+        self.streaming = False
         # Set while the peer is not read, because it does not read: done when it may be read again.
         self._held: asyncio.Future[None] | None = None
         # Texts that must be served before a new one may be: those that wait for the reader, and the one being served.
@@ -213,6 +219,37 @@ class Socket(ServerConnection):
             self._unread += size
             if self._unread > self._answers_bytes:
                 self._hold()
+
+    async def stream(self, head: bytes, pieces: AsyncGenerator[bytes, None]) -> None:
+        """Sends an HTTP answer in pieces, each when the peer has taken most of what came before.
+
+        Returns when the peer has it all, or is gone. Where the pieces end in an error the connection does too: its
+        length has been promised.
+        """
+        self.streaming = True
+        self.transport.pause_reading()  # what it sends behind its request would only wait in memory
+        try:
+            async with aclosing(pieces):
+                self._give(head)
+                async for piece in pieces:
+                    self._give(piece)
+                    await self.drain()
+                    if self.transport.is_closing():
+                        return
+            self.transport.set_write_buffer_limits(0)
+            await self.drain()
+            self.transport.resume_reading()
+        except OSError:
+            return  # the peer is gone
+        except Exception as error:
+            logger.error("connection %s: an answer breaks off", self.id, exc_info=error)
+            self.transport.abort()
+        finally:
+            self.streaming = False
+
+    def _give(self, data: bytes) -> None:
+        self._handed += len(data)
+        self.transport.write(data)
 
     def pause_writing(self) -> None:
         """Notes that the transport takes no more."""

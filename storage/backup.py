@@ -7,9 +7,11 @@ clients that were ahead of the copy must start over instead of taking its new ro
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ from . import schema
 from .codec import decode_message, message_digest
 from .errors import CodecError, SchemaMismatch, StorageError
 from .lock import DirectoryLock
+from .media import cited
 
 __all__ = ["CheckReport", "Fault", "Progress", "backup_data", "check_data", "restore_data"]
 
@@ -93,7 +96,9 @@ def restore_data(backup: Path, directory: Path, progress: Progress | None = None
 
 
 def check_data(directory: Path, progress: Progress | None = None) -> CheckReport:
-    """Checks a data directory, beside a live server too: the file, every seq, every body, every digest.
+    """Checks a data directory, beside a live server too: the file, every seq, body, digest and media.
+
+    Of a message whose media lie beside its row the digest is not checked: it is of the message as it was sent.
 
     Args:
         directory: the data directory.
@@ -123,29 +128,56 @@ def check_data(directory: Path, progress: Progress | None = None) -> CheckReport
                 if seq != expected:
                     faults.append(Fault(name, seq, f"row {expected} is missing"))
                 expected = seq + 1
-                if what := _fault_of(body, digest, size):
-                    faults.append(Fault(name, seq, what))
+                holds = partial(_holds, database, conversation)
+                faults += [Fault(name, seq, what) for what in _faults_of(body, digest, size, holds)]
                 rows += 1
                 if progress is not None and rows % ROWS_PER_STEP == 0:
                     progress(rows, total)
+            faults += _media_faults(database, names)
     except sqlite3.DatabaseError as error:
         faults.append(Fault("", 0, f"the file cannot be read on: {error}"))
         return CheckReport(0, rows, tuple(faults))
     return CheckReport(len(names), rows, tuple(faults))
 
 
-def _fault_of(body: object, digest: int | None, size: int) -> str:
-    """Returns what is wrong with a stored message, or nothing."""
+def _faults_of(body: object, digest: int | None, size: int, holds: Callable[[str], bool]) -> Iterator[str]:
+    """Yields what is wrong with a stored message."""
     data = body if isinstance(body, bytes) else str(body).encode()
     if len(data) != size:
-        return f"the body has {len(data)} bytes, not {size}"
+        yield f"the body has {len(data)} bytes, not {size}"
+        return
     try:
         message = decode_message(data)
     except CodecError as error:
-        return f"the body does not decode: {error}"
-    if digest is not None and message_digest(message) != digest:
-        return "the body is not the message that was sent"
-    return ""
+        yield f"the body does not decode: {error}"
+        return
+    hashes = list(cited(message.content))
+    yield from (f"its media sha256:{hash} are missing" for hash in hashes if not holds(hash))
+    if digest is not None and not hashes and message_digest(message) != digest:
+        yield "the body is not the message that was sent"
+
+
+def _holds(database: sqlite3.Connection, conversation: int, hash: str) -> bool:
+    statement = "SELECT count(*) FROM media WHERE conversation = ? AND hash = ?"
+    return bool(database.execute(statement, (conversation, hash)).fetchone()[0])
+
+
+def _media_faults(database: sqlite3.Connection, names: Mapping[int, str]) -> Iterator[Fault]:
+    """Yields what is wrong with media. An upload that came to no end is no fault: it goes after a day."""
+    for id, conversation, hash, size, seq in database.execute(
+        "SELECT id, conversation, hash, size, seq FROM media ORDER BY conversation, id"
+    ):
+        name = names.get(conversation, f"(unknown conversation {conversation})")
+        if conversation not in names:
+            yield Fault(name, 0, f"the media sha256:{hash} belong to no conversation")
+        whole, length = hashlib.sha256(), 0
+        for (piece,) in database.execute("SELECT data FROM piece WHERE media = ? ORDER BY start", (id,)):
+            whole.update(piece)
+            length += len(piece)
+        if length != size and seq is not None:
+            yield Fault(name, seq, f"the media sha256:{hash} have {length} bytes, not {size}")
+        elif length == size and whole.hexdigest() != hash:
+            yield Fault(name, seq or 0, f"the media sha256:{hash} are not what was stored")
 
 
 @contextlib.contextmanager
@@ -165,6 +197,8 @@ def _opened(directory: Path) -> Iterator[sqlite3.Connection]:
             raise SchemaMismatch(f"{path} is no SQLite database") from error
         if application != schema.APPLICATION_ID or version > schema.VERSION:
             raise SchemaMismatch(f"{path} was written by a newer version, or not by parlatory")
+        if not database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'media'").fetchone()[0]:
+            database.execute("CREATE TEMP TABLE media (id, conversation, hash, size, seq)")  # older files have none
         yield database
 
 

@@ -10,18 +10,42 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from .engine import Batch, Committed, NewRow, Partition, Told, check_batch
-from .errors import ClientIdConflict, Conflict, StorageBusy, StorageClosed, StorageError, StorageFailed, TooLarge
+from .errors import (
+    ClientIdConflict,
+    Conflict,
+    StorageBusy,
+    StorageClosed,
+    StorageError,
+    StorageFailed,
+    TooLarge,
+    UnknownMedia,
+)
 from .instants import now_us
+from .media import Blob
 from .rows import Row
 
-__all__ = ["ClientKey", "Committer", "Constraint", "Disk", "First", "Group", "Item", "Plan", "Refused", "plan_group"]
+__all__ = [
+    "ClientKey",
+    "Committer",
+    "Constraint",
+    "Disk",
+    "First",
+    "Group",
+    "Item",
+    "MediaKey",
+    "Plan",
+    "Refused",
+    "plan_group",
+]
 
+MEDIA_UNUSED_S = 86_400
+SWEEP_S = 600
 GROUP_ROWS_MAX = 512
 GROUP_BYTES_MAX = 4 << 20
 QUEUE_ROWS_MAX = 10_000
@@ -31,6 +55,12 @@ logger = logging.getLogger("parlatory.storage")
 
 ClientKey = tuple[str, str, str]
 """Conversation, author, client id: unique for ever."""
+
+MediaKey = tuple[str, str]
+"""Conversation, hash."""
+
+
+NO_REFS: Mapping[str, str] = {}
 
 
 class First(msgspec.Struct, frozen=True):
@@ -61,9 +91,15 @@ class Tip:
 
 
 class Group:
-    """Is what one write makes true: rows of tables, with `key` for the conversation. Later puts of a key come later."""
+    """Is what one write makes true: rows of tables, with `key` for the conversation. Later puts of a key come later.
 
-    __slots__ = ("bytes", "deletes", "names", "puts", "rows", "timers", "works")
+    Attributes:
+        blobs: pieces of media, with the instant they are put; what is there already stays as it is.
+        uses: the last row that refers to some media, which are there or among the blobs.
+        stale: media that no row refers to go if they were put before this instant; some of them, where they are many.
+    """
+
+    __slots__ = ("blobs", "bytes", "deletes", "names", "puts", "rows", "stale", "timers", "uses", "works")
 
     def __init__(self) -> None:
         self.names: list[tuple[int, str]] = []
@@ -72,6 +108,9 @@ class Group:
         self.deletes: dict[tuple[int, str], None] = {}
         self.timers: dict[tuple[int, str], int | None] = {}
         self.works: dict[int, int | None] = {}
+        self.blobs: list[tuple[int, int, Blob]] = []
+        self.uses: dict[tuple[int, str], int] = {}
+        self.stale: int | None = None
         self.bytes = 0
 
     def add(self, key: int, batch: Batch, now: int) -> None:
@@ -86,16 +125,31 @@ class Group:
             self.timers[key, name] = due
         if batch.work is not None:
             self.works[key] = now if batch.work else None
+        for blob in batch.uploads:
+            self.blobs.append((key, now, blob))
+
+    def add_media(self, key: int, row: NewRow, seq: int, now: int) -> None:
+        """Adds the media of a row."""
+        for blob in row.media:
+            self.blobs.append((key, now, blob))
+            self.uses[key, blob.hash] = seq
+        for hash in row.refs:
+            self.uses[key, hash] = seq
 
     @property
     def lone_row(self) -> tuple[int, Row, int | None] | None:
         """Is the row of a group that holds one row and nothing else: what a quiet server mostly writes."""
         if len(self.rows) != 1 or self.names or self.puts or self.deletes or self.timers or self.works:
             return None
-        return self.rows[0]
+        return None if self.concerns_media else self.rows[0]
+
+    @property
+    def concerns_media(self) -> bool:
+        """Says whether media are written, used or taken away."""
+        return bool(self.uses or self.blobs or self.stale is not None)
 
     def __bool__(self) -> bool:
-        return bool(self.names or self.rows or self.puts or self.deletes or self.timers or self.works)
+        return bool(self.rows or self.names or self.puts or self.deletes or self.timers or self.works or self.blobs)
 
 
 class Disk(Protocol):
@@ -110,6 +164,9 @@ class Disk(Protocol):
     async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
         """Returns those client keys that exist."""
 
+    async def held(self, wanted: Sequence[MediaKey]) -> set[MediaKey]:
+        """Returns those media that are there whole."""
+
     async def tidy(self) -> None:
         """Does what has to be done between groups; nobody waits for it but the next group."""
 
@@ -117,7 +174,7 @@ class Disk(Protocol):
 class Item:
     """Is a batch in the queue."""
 
-    __slots__ = ("batch", "client_key", "future", "partition", "size", "told")
+    __slots__ = ("batch", "client_key", "future", "partition", "refs", "size", "told")
 
     def __init__(
         self, partition: Partition, batch: Batch, told: Told | None, future: asyncio.Future[Committed]
@@ -129,6 +186,14 @@ class Item:
         self.size = sum([len(row.body) for row in batch.rows])
         if batch.puts:
             self.size += sum([len(value) for value in batch.puts.values()])
+        if batch.uploads:
+            self.size += sum([len(blob.data) for blob in batch.uploads])
+        self.refs: Mapping[str, str] = NO_REFS  # the media that have to be there, and the path that names them
+        for row in batch.rows:
+            if row.media:
+                self.size += sum([len(blob.data) for blob in row.media])
+            if row.refs:
+                self.refs = {**self.refs, **row.refs}
         self.client_key: ClientKey | None = None  # that of its only row, if it has one
         if len(batch.rows) == 1 and (client_id := batch.rows[0].client_id) is not None:
             self.client_key = (partition.name, batch.rows[0].by, client_id)
@@ -145,7 +210,13 @@ class Plan:
         self.tips: dict[Partition, Tip] = {}
 
 
-def plan_group(items: Iterable[Item], known: dict[ClientKey, First], free_key: int, now: int) -> Plan:
+def plan_group(
+    items: Iterable[Item],
+    known: Mapping[ClientKey, First],
+    free_key: int,
+    now: int,
+    held: Collection[MediaKey] = (),
+) -> Plan:
     """Decides over items in order: assigns seqs and instants, answers repeats, refuses what conflicts.
 
     Args:
@@ -153,9 +224,11 @@ def plan_group(items: Iterable[Item], known: dict[ClientKey, First], free_key: i
         known: client keys that are known to be on disk.
         free_key: the first key for conversations that have none yet.
         now: the instant of the commit; a row never gets one before the row in front of it.
+        held: media that are known to be on disk.
     """
     plan = Plan()
     firsts = dict(known)
+    there = set(held)
     for item in items:
         batch, partition = item.batch, item.partition
         tip = plan.tips.get(partition)
@@ -169,6 +242,10 @@ def plan_group(items: Iterable[Item], known: dict[ClientKey, First], free_key: i
         if batch.expected_seq is not None and batch.expected_seq != tip.head:
             plan.outcomes.append((item, Conflict(batch.expected_seq, tip.head)))
             continue
+        lacking = [hash for hash in item.refs if (partition.name, hash) not in there] if item.refs else None
+        if lacking:
+            plan.outcomes.append((item, UnknownMedia(lacking[0], item.refs[lacking[0]])))
+            continue
         if partition not in plan.tips:
             plan.tips[partition] = tip
             if tip.new:
@@ -181,6 +258,9 @@ def plan_group(items: Iterable[Item], known: dict[ClientKey, First], free_key: i
             row = Row(tip.head, tip.at, new_row.by, new_row.client_id, new_row.turn, new_row.finish, new_row.body)
             rows.append(row)
             plan.group.rows.append((tip.key, row, new_row.digest))
+            if new_row.media or new_row.refs:
+                plan.group.add_media(tip.key, new_row, tip.head, now)
+                there.update([(partition.name, blob.hash) for blob in new_row.media])
         if client_key is not None:
             firsts[client_key] = First(tip.head, batch.rows[0].digest)
         plan.group.add(tip.key, batch, now)
@@ -211,6 +291,7 @@ class Committer:
         group_rows_max: int = GROUP_ROWS_MAX,
         group_bytes_max: int = GROUP_BYTES_MAX,
         clock: Callable[[], int] = now_us,
+        media_unused_s: float = MEDIA_UNUSED_S,
     ) -> None:
         self.rows = 0
         self.groups = 0
@@ -220,6 +301,8 @@ class Committer:
         self._group_rows_max = group_rows_max
         self._group_bytes_max = group_bytes_max
         self._clock = clock
+        self._media_unused_us = int(media_unused_s * 1_000_000)
+        self._sweep_at = 0  # the instant from which on the next group takes away media that nobody uses
         # What `submit` has queued, at most `queue_rows_max` rows, and behind that the batches of those who wait in
         # `commit`: one for each waiting task.
         self._queue: deque[Item] = deque()
@@ -326,17 +409,31 @@ class Committer:
     async def _written(self, items: list[Item]) -> Plan:
         """Plans a group and writes it; where a client id turns out to be taken, plans and writes once more."""
         # A repeat is answered as such even where its `expected_seq` has passed; any other is found when it is written.
-        wanted = [item.client_key for item in items if item.client_key and item.batch.expected_seq is not None]
+        # The same goes for one whose media are no longer there.
+        wanted = [
+            item.client_key for item in items if item.client_key and (item.batch.expected_seq is not None or item.refs)
+        ]
         known = await self._disk.find(wanted) if wanted else {}
-        plan = plan_group(items, known, self._disk.free_key(), self._clock())
+        cited = [(item.partition.name, hash) for item in items if item.refs for hash in item.refs]
+        held = await self._disk.held(cited) if cited else set()
+        plan = self._planned(items, known, held)
         if plan.group:
             try:
                 await self._disk.write(plan.group)
             except Constraint:
                 known = await self._disk.find([item.client_key for item in items if item.client_key])
-                plan = plan_group(items, known, self._disk.free_key(), self._clock())
+                plan = self._planned(items, known, held)
                 if plan.group:
                     await self._disk.write(plan.group)
+            if plan.group.stale is not None:
+                self._sweep_at = plan.group.stale + self._media_unused_us + SWEEP_S * 1_000_000
+        return plan
+
+    def _planned(self, items: list[Item], known: dict[ClientKey, First], held: set[MediaKey]) -> Plan:
+        now = self._clock()
+        plan = plan_group(items, known, self._disk.free_key(), now, held)
+        if now >= self._sweep_at:
+            plan.group.stale = now - self._media_unused_us
         return plan
 
     def _stop(self, error: StorageFailed) -> None:

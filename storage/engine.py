@@ -1,8 +1,8 @@
 """The engine port: what a conversation needs from storage, and what it may rely on.
 
 An engine keeps many partitions, one per conversation. It is asked for one thing at a time per partition, a **batch**:
-messages, key puts and deletes, timer changes and a work mark that become true together or not at all. Engines merge
-batches of many conversations into one transaction and resolve each after the one flush (group commit).
+messages with their media, key puts and deletes, timer changes and a work mark that become true together or not at all.
+Engines merge batches of many conversations into one transaction and resolve each after the one flush (group commit).
 
 Fault model. These hold for every engine, and `EngineContract` tests them:
 
@@ -18,6 +18,9 @@ Fault model. These hold for every engine, and `EngineContract` tests them:
 - Whoever awaits a batch may be cancelled: it commits all the same, and `told` is called; or it never does.
 - A client id is unique for ever per conversation and author. A repeat is answered with the first seq, wherever the log
   ends by then (`expected_seq`); another message under the same id is refused.
+- Media are held by their conversation alone, each once, however many rows refer to them. A row that refers to media
+  which are not there whole is refused. They go with the last row that refers to them; those that no row has taken up go
+  at the first commit a day after they were last put.
 - Opening a partition writes nothing, whatever its name. Its epoch is durable before the first open returns it.
 - A disk that is full, or refuses a write, gives `StorageFull`: nothing was written and the engine goes on. A file held
   by another program gives `StorageBusy` after a bounded wait. A failed flush gives `StorageFailed` for ever: reading
@@ -29,12 +32,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from .media import PIECE_BYTES, Blob
 from .names import CONTROL, check_name
 from .rows import Row
 
@@ -56,7 +60,12 @@ KEY_MAX_BYTES = 2048
 
 
 class NewRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Is a message on its way into the log: its JSON, and what the envelope says beside seq and instant."""
+    """Is a message on its way into the log: its JSON, and what the envelope says beside seq and instant.
+
+    Attributes:
+        media: the media that the row brings, in pieces.
+        refs: the hashes of the media that must be there already, each with the path that names it.
+    """
 
     body: bytes
     by: str
@@ -64,6 +73,8 @@ class NewRow(msgspec.Struct, frozen=True, kw_only=True):
     digest: int | None = None
     turn: int | str | None = None
     finish: str | None = None
+    media: Sequence[Blob] = ()
+    refs: Mapping[str, str] = {}
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +82,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rows: messages, in order; at most one of them has a client id, and it is then the only row.
+        uploads: pieces of media that rows will refer to, perhaps; more of the same may follow in other batches.
         puts: key to value (JSON text); a later put of the same key wins.
         deletes: keys that go, after the puts.
         timers: name to the instant (microseconds UTC) it is due; None cancels it.
@@ -79,6 +91,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rows: Sequence[NewRow] = ()
+    uploads: Sequence[Blob] = ()
     puts: Mapping[str, bytes] = {}
     deletes: Sequence[str] = ()
     timers: Mapping[str, int | None] = {}
@@ -148,9 +161,9 @@ class Partition:
         """Hands a batch to the committer at once; raises StorageBusy where its queue is full."""
         return self.engine.submit(self, batch, told)
 
-    def commit(self, batch: Batch, told: Told | None = None) -> Coroutine[Any, Any, Committed]:
+    async def commit(self, batch: Batch, told: Told | None = None) -> Committed:
         """Commits a batch; waits where the committer's queue is full."""
-        return self.engine.commit(self, batch, told)
+        return await self.engine.commit(self, batch, told)
 
     def read(
         self,
@@ -167,6 +180,10 @@ class Partition:
     def keys(self, prefix: str = "") -> Coroutine[Any, Any, dict[str, bytes]]:
         """Returns the keys that start with `prefix`, in order, with their values."""
         return self.engine.keys(self, prefix)
+
+    def media(self, hash: str, start: int = 0) -> Coroutine[Any, Any, Blob | None]:
+        """Returns the piece of media that holds their byte `start`, or None; see `Engine.media`."""
+        return self.engine.media(self, hash, start)
 
     def __repr__(self) -> str:
         return f"<Partition {self.name!r} head={self.head}>"
@@ -221,12 +238,13 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    async def commit(self, partition: Partition, batch: Batch, told: Told | None = None) -> Committed:
-        """Commits a batch, waiting for room in the queue first.
+    def commit(self, partition: Partition, batch: Batch, told: Told | None = None) -> Awaitable[Committed]:
+        """Commits a batch, waiting for room in the queue first; nothing happens until it is awaited.
 
         Raises:
             Conflict: `expected_seq` is not the head.
             ClientIdConflict: the client id belongs to another message of this author.
+            UnknownMedia: a row refers to media that the partition does not hold.
             TooLarge: the batch is over the caps of the engine.
             StorageError: it was not written; see the module.
         """
@@ -244,6 +262,13 @@ class Engine(ABC):
     @abstractmethod
     async def keys(self, partition: Partition, prefix: str) -> dict[str, bytes]:
         """Returns the keys that start with `prefix`, in code point order, with their values."""
+
+    @abstractmethod
+    async def media(self, partition: Partition, hash: str, start: int) -> Blob | None:
+        """Returns the piece of media that holds their byte `start`; None where they are not there whole, or end before.
+
+        Empty media are one empty piece.
+        """
 
     @abstractmethod
     async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:
@@ -278,3 +303,14 @@ def check_batch(batch: Batch) -> None:
             raise ValueError(f"key {key!r} holds a lone surrogate") from None
         if not 1 <= size <= KEY_MAX_BYTES or CONTROL.search(key):
             raise ValueError(f"key {key!r}: 1 to {KEY_MAX_BYTES} bytes without control characters")
+    for row in batch.rows:
+        if row.media:
+            _check_pieces(row.media)
+    if batch.uploads:
+        _check_pieces(batch.uploads)
+
+
+def _check_pieces(blobs: Sequence[Blob]) -> None:
+    for blob in blobs:
+        if blob.start % PIECE_BYTES or len(blob.data) != max(0, min(PIECE_BYTES, blob.size - blob.start)):
+            raise ValueError(f"media are cut into pieces of {PIECE_BYTES} bytes, the last one is what is left")

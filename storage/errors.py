@@ -7,6 +7,7 @@ ParlatoryError
 ├── Conflict            `expected_seq` is not the head of the log
 ├── ClientIdConflict    a client id was used before, for another message
 ├── MissingResult       a tool call without its result, where a prompt was to refuse that
+├── UnknownMedia        a ref to media that the conversation does not hold
 ├── ReentrancyError     an append from inside the hook that tells of an append
 ├── HookError           the hook raised; the rows are committed
 └── StorageError        the engine could not do its work
@@ -48,6 +49,7 @@ __all__ = [
     "StorageFailed",
     "StorageFull",
     "TooLarge",
+    "UnknownMedia",
 ]
 
 
@@ -126,6 +128,20 @@ class MissingResult(ParlatoryError):
         super().__init__(f"call {tool_call_id!r} of row {seq} has no result: append one, or pass another `missing`")
         self.seq = seq
         self.tool_call_id = tool_call_id
+
+
+class UnknownMedia(ParlatoryError):
+    """Says that the conversation holds no media of this `hash`; `path` is where a message names them, if one does.
+
+    Media are looked up in their own conversation only, and are gone once its rows are. Put them there with `put_media`.
+    """
+
+    code = "bad_message"
+
+    def __init__(self, hash: str, path: str = "$") -> None:
+        super().__init__(f"{path}: the conversation holds no media sha256:{hash}; put them there first")
+        self.hash = hash
+        self.path = path
 
 
 class ReentrancyError(ParlatoryError):

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Protocol, TypeAlias, cast, overload
 
-from .codec import MESSAGE_BYTES_MAX, check_message, message_digest
+from msgspec.structs import replace
+
+from .codec import MESSAGE_BYTES_MAX, check_message, encode_message, message_digest
 from .convert.prompt import Prompt, Provider, SystemRole, render
 from .convert.repair import Missing
 from .convert.windows import Window
 from .dialects import normalize
 from .engine import Batch, Committed, NewRow, Told
-from .errors import CodecError, Conflict, HookError, ReentrancyError
+from .errors import CodecError, Conflict, HookError, ReentrancyError, TooLarge, UnknownMedia
+from .media import (
+    MEDIA_BYTES_MAX,
+    Blob,
+    Media,
+    MediaRef,
+    check_media_type,
+    cut,
+    extract,
+    hash_of,
+    inline_media,
+    media_ref,
+    resolve,
+)
 from .messages import Message
 from .names import CONTROL
 from .rows import Row, StoredMessage
@@ -23,6 +40,7 @@ __all__ = ["LogStorage", "MessageLog", "OnAppend", "new_row"]
 PAGE_ROWS = 500
 PAGE_BYTES = 4 << 20
 WINDOW_ROWS = 32
+UPLOAD_PIECES = 4
 AUTHOR_MAX = 512
 CLIENT_ID_MAX = 64
 
@@ -56,6 +74,9 @@ class LogStorage(Protocol):
     ) -> list[Row]:
         """Returns rows."""
 
+    async def media(self, hash: str, start: int = 0) -> Blob | None:
+        """Returns a piece of media."""
+
 
 def new_row(
     message: Message | Mapping[str, Any],
@@ -66,7 +87,9 @@ def new_row(
     finish: str | None = None,
     max_bytes: int = MESSAGE_BYTES_MAX,
 ) -> tuple[Message, NewRow]:
-    """Checks a message and returns it with the row it will be.
+    """Checks a message and returns it, as the log will hold it, with the row it will be.
+
+    Media above 64 KiB lie beside the row, which refers to them. The digest is of the message as it was given.
 
     Args:
         message: a message, or a mapping in one of the dialects that `normalize` reads.
@@ -74,7 +97,7 @@ def new_row(
         client_id: what makes a repeat recognisable; at most 64 characters.
         turn: the turn that appends it.
         finish: how its draft ended, where that is not `done`.
-        max_bytes: the limit of the message as stored.
+        max_bytes: the limit of the message as given.
 
     Raises:
         CodecError: it cannot be stored and read back equal, or breaks a rule of its role; the path says where.
@@ -91,7 +114,14 @@ def new_row(
     if client_id is not None:
         _check_label("clientId", client_id, CLIENT_ID_MAX)
         digest = message_digest(message)
-    return message, NewRow(body=body, by=by, client_id=client_id, digest=digest, turn=turn, finish=finish)
+    if isinstance(message.content, str):
+        return message, NewRow(body=body, by=by, client_id=client_id, digest=digest, turn=turn, finish=finish)
+    stored, media, refs = extract(message)
+    if media:
+        body = encode_message(stored)
+    return stored, NewRow(
+        body=body, by=by, client_id=client_id, digest=digest, turn=turn, finish=finish, media=media, refs=refs
+    )
 
 
 def _check_label(field: str, value: str, characters_max: int) -> None:
@@ -151,6 +181,7 @@ class MessageLog:
             TooLarge: it is over 1 MiB.
             Conflict: the log does not end at `expected_seq`, but at `head`.
             ClientIdConflict: the client id belongs to another message of this author.
+            UnknownMedia: it refers to media that the conversation does not hold.
             HookError: `on_append` raised; the row is committed.
             ReentrancyError: the call comes from inside `on_append`.
             StorageError: it was not written.
@@ -173,7 +204,7 @@ class MessageLog:
 
         Raises:
             TooLarge: more than 2,000 rows or 4 MiB.
-            CodecError, Conflict, HookError, ReentrancyError, StorageError: as `append`.
+            CodecError, Conflict, UnknownMedia, HookError, ReentrancyError, StorageError: as `append`.
         """
         self._check_reentrancy()
         return self._append_many(messages, by, expected_seq, False)
@@ -324,6 +355,69 @@ class MessageLog:
         name = self.name
         return [row.stored(name) for row in rows]
 
+    # -- media
+
+    async def media(self, ref: MediaRef, *, max_bytes: int = MEDIA_BYTES_MAX) -> Media:
+        """Returns the bytes and the type of a picture or file, whether they lie in its part or beside the row.
+
+        Args:
+            ref: the part, its `ref`, or `sha256:...`.
+            max_bytes: the most it may have.
+
+        Raises:
+            UnknownMedia: the conversation does not hold it.
+            TooLarge: it has more than `max_bytes`.
+            ValueError: it is elsewhere, at a URL or a provider, or no ref at all.
+            StorageError: it cannot be read.
+        """
+        if (inline := inline_media(ref)) is not None:
+            return inline
+        hash = hash_of(ref)
+        if hash is None:
+            raise ValueError(f"{ref!r} names no media of a conversation")
+        blob = await self._partition.media(hash)
+        if blob is None:
+            raise UnknownMedia(hash)
+        if blob.size > max_bytes:
+            raise TooLarge("media", blob.size, max_bytes)
+        pieces = [blob.data]
+        read = len(blob.data)
+        while read < blob.size:
+            more = await self._partition.media(hash, read)
+            if more is None:  # its last row went meanwhile
+                raise UnknownMedia(hash)
+            pieces.append(more.data)
+            read += len(more.data)
+        return Media(data=b"".join(pieces), media_type=blob.media_type)
+
+    async def put_media(self, data: bytes, media_type: str, *, max_bytes: int = MEDIA_BYTES_MAX) -> dict[str, str]:
+        """Stores a picture or file and returns the `ref` of the part that will show it.
+
+        It is kept for a day; from the first row that refers to it on, as long as such rows are. The same bytes are
+        stored once, with the type they had first.
+
+            ref = await log.put_media(data, "image/png")
+            await log.append(user_message([Image(ref=ref, media_type="image/png")]))
+
+        Args:
+            data: its bytes.
+            media_type: what they are.
+            max_bytes: the most they may be.
+
+        Raises:
+            TooLarge: they are more than `max_bytes`.
+            ValueError: the type is none.
+            StorageError: they were not written.
+        """
+        check_media_type(media_type)
+        if len(data) > max_bytes:
+            raise TooLarge("media", len(data), max_bytes)
+        hash = await asyncio.to_thread(lambda: sha256(data).hexdigest())
+        blobs = list(cut(hash, media_type, data))
+        for index in range(0, len(blobs), UPLOAD_PIECES):  # so that others are not held up by one big write
+            await self._partition.commit(Batch(uploads=blobs[index : index + UPLOAD_PIECES]))
+        return media_ref(hash)
+
     # -- for models
 
     async def context(
@@ -446,5 +540,16 @@ class MessageLog:
         return ()
 
     async def _resolved(self, rows: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        """Returns the rows with their media in them."""
-        return rows
+        """Returns the rows with their media in them; media that are gone stay a ref."""
+
+        async def fetch(hash: str) -> Media | None:
+            try:
+                return await self.media(hash)
+            except UnknownMedia:
+                return None
+
+        messages = await resolve([row.message for row in rows], fetch)
+        return [
+            row if row.message is message else replace(row, message=message)
+            for row, message in zip(rows, messages, strict=True)
+        ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
-from .committer import ClientKey, Committer, Constraint, First, Group
+from .committer import ClientKey, Committer, Constraint, First, Group, MediaKey
 from .engine import Batch, Committed, Due, Engine, LastRow, Listing, Partition, Rows, Told
 from .errors import StorageClosed
+from .media import PIECE_BYTES, Blob
 from .rows import Row
 
 __all__ = ["MemoryEngine"]
@@ -24,6 +25,21 @@ class _Table:
         self.keys: dict[str, bytes] = {}
         self.timers: dict[str, int] = {}
         self.work: int | None = None
+        self.media: dict[str, _Media] = {}
+
+
+class _Media:
+    """Is a picture or a file: its pieces by their start, the last row that refers to it, and when it was last put."""
+
+    def __init__(self) -> None:
+        self.pieces: dict[int, Blob] = {}
+        self.seq: int | None = None
+        self.since = 0
+
+    @property
+    def whole(self) -> bool:
+        size = next(iter(self.pieces.values())).size
+        return sum(len(blob.data) for blob in self.pieces.values()) == size
 
 
 class MemoryEngine(Engine):
@@ -52,9 +68,9 @@ class MemoryEngine(Engine):
         """Queues a batch; see `Engine.submit`."""
         return self._committer.submit(partition, batch, told)
 
-    async def commit(self, partition: Partition, batch: Batch, told: Told | None = None) -> Committed:
+    def commit(self, partition: Partition, batch: Batch, told: Told | None = None) -> Awaitable[Committed]:
         """Commits a batch; see `Engine.commit`."""
-        return await self._committer.commit(partition, batch, told)
+        return self._committer.commit(partition, batch, told)
 
     async def read(
         self, partition: Partition, *, after: int, before: int | None, limit: int, max_bytes: int, newest: bool
@@ -82,6 +98,15 @@ class MemoryEngine(Engine):
             return {}
         keys = self._tables[partition.key].keys
         return {key: keys[key] for key in sorted(keys) if key.startswith(prefix)}
+
+    async def media(self, partition: Partition, hash: str, start: int) -> Blob | None:
+        """Returns a piece of media; see `Engine.media`."""
+        self._check_open()
+        media = None if partition.key is None else self._tables[partition.key].media.get(hash)
+        if media is None or not media.whole:
+            return None
+        piece = media.pieces.get(start // PIECE_BYTES * PIECE_BYTES)
+        return piece if piece is not None and (start < piece.size or start == 0) else None
 
     async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:
         """Returns conversations; see `Engine.list`."""
@@ -150,6 +175,20 @@ class MemoryEngine(Engine):
         for key, since in group.works.items():
             table = self._tables[key]
             table.work = since if since is None or table.work is None else table.work
+        self._write_media(group)
+
+    def _write_media(self, group: Group) -> None:
+        for key, now, blob in group.blobs:
+            media = self._tables[key].media.setdefault(blob.hash, _Media())
+            media.pieces.setdefault(blob.start, blob)
+            media.since = now
+        for (key, hash), seq in group.uses.items():
+            self._tables[key].media[hash].seq = seq
+        if group.stale is not None:
+            for table in self._tables.values():
+                unused = [hash for hash, one in table.media.items() if one.seq is None and one.since < group.stale]
+                for hash in unused:
+                    del table.media[hash]
 
     async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
         """Returns those client keys that exist."""
@@ -160,6 +199,16 @@ class MemoryEngine(Engine):
             if first is not None:
                 found[name, author, client_id] = first
         return found
+
+    async def held(self, wanted: Sequence[MediaKey]) -> set[MediaKey]:
+        """Returns those media that are there whole."""
+        held = set()
+        for name, hash in wanted:
+            key = self._names.get(name)
+            media = None if key is None else self._tables[key].media.get(hash)
+            if media is not None and media.whole:
+                held.add((name, hash))
+        return held
 
     async def tidy(self) -> None:
         """Has nothing to do."""

@@ -28,10 +28,12 @@ from .messages import (
     UserMessage,
 )
 
-__all__ = ["ID_CHARACTERS_MAX", "NAME_CHARACTERS_MAX", "check_rules", "irregularities"]
+__all__ = ["ID_CHARACTERS_MAX", "NAME_CHARACTERS_MAX", "REF_KEY", "check_rules", "irregularities"]
 
 NAME_CHARACTERS_MAX = 64
 ID_CHARACTERS_MAX = 128
+REF_KEY = "parlatory"
+"""Whose media a `ref` names, where they lie in the conversation itself."""
 
 # An unknown part was valid for the newer version that wrote it; only its own version can judge it.
 _PARTS: dict[type, tuple[type, ...]] = {
@@ -42,6 +44,7 @@ _PARTS: dict[type, tuple[type, ...]] = {
 }
 _OUTPUT_PARTS = (Text, Image, File, UnknownPart)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_OWN_REF = re.compile(r"sha256:[0-9a-f]{64}")
 _URL = re.compile(r"https?://\S|data:\S", re.IGNORECASE)
 
 
@@ -130,6 +133,12 @@ def _check_media(part: Image | File, where: tuple[int, ...]) -> None:
         raise _offence(where, ".url", "must be an http, https or data URL")
     elif part.ref == {}:
         raise _offence(where, ".ref", "must name a provider")
+    elif isinstance(part.ref, dict) and REF_KEY in part.ref:
+        own = part.ref[REF_KEY]
+        if not isinstance(own, str) or not _OWN_REF.fullmatch(own):
+            raise _offence(where, f".ref.{REF_KEY}", "must be sha256: and 64 digits of lower-case hex")
+        if not part.media_type:
+            raise _offence(where, ".mediaType", "must be given beside a ref to media of the conversation")
 
 
 def _kind(part: object) -> str:

@@ -1,6 +1,6 @@
 """The tables of the SQLite file, their version, and the statements that read and write them.
 
-A group is written by one statement: an insert into the temporary view `batch`, whose triggers spread the JSON lists
+A group is written by one statement: an insert into a temporary view, whose triggers spread the JSON lists
 over the tables; a list that is NULL costs nothing. One statement in autocommit is one thread hop and one flush, and no
 cancellation can fall into it. The bodies come as one blob, of which every row names its piece: as JSON strings they
 would be escaped, parsed and copied twice, and `json_each` cuts a bare string at NUL.
@@ -11,14 +11,19 @@ last pages, where a table clustered by conversation writes 2.7 times the pages.
 
 from __future__ import annotations
 
+from .media import PIECE_BYTES
+
 __all__ = [
     "APPLICATION_ID",
     "DUE",
     "FIND",
     "INSERT_BATCH",
+    "INSERT_MEDIA_BATCH",
     "INSERT_ROW",
+    "HELD",
     "KEYS",
     "LIST",
+    "MEDIA",
     "MIGRATIONS",
     "OPEN",
     "READ_FIRST",
@@ -28,7 +33,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x7061726C  # "parl"
-VERSION = 1
+VERSION = 2
 
 MIGRATIONS: dict[int, str] = {
     1: """
@@ -76,13 +81,46 @@ CREATE TABLE work (
   since INTEGER NOT NULL
 );
 """,
+    # `seq` is the last row that refers to the media, NULL for as long as none does; `since` when they were last put.
+    # However rows come to go, media go with them.
+    2: """
+CREATE TABLE media (
+  id INTEGER PRIMARY KEY,
+  conversation INTEGER NOT NULL,
+  hash TEXT NOT NULL,
+  type TEXT NOT NULL,
+  size INTEGER NOT NULL,
+  seq INTEGER,
+  since INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX media_hash ON media (conversation, hash);
+CREATE INDEX media_unused ON media (since) WHERE seq IS NULL;
+CREATE TABLE piece (
+  id INTEGER PRIMARY KEY,
+  media INTEGER NOT NULL,
+  start INTEGER NOT NULL,
+  data BLOB NOT NULL
+);
+CREATE UNIQUE INDEX piece_start ON piece (media, start);
+CREATE TRIGGER media_gone AFTER DELETE ON media BEGIN
+  DELETE FROM piece WHERE media = OLD.id;
+END;
+CREATE TRIGGER conversation_trimmed AFTER UPDATE OF floor ON conversation BEGIN
+  DELETE FROM media WHERE conversation = NEW.id AND seq <= NEW.floor;
+END;
+CREATE TRIGGER conversation_gone AFTER DELETE ON conversation BEGIN
+  DELETE FROM media WHERE conversation = OLD.id;
+END;
+""",
 }
 """Forward migrations: version to the script that leads to it."""
 
-TEMPORARY = """
-CREATE TEMP VIEW batch AS
-  SELECT NULL AS rows, NULL AS bodies, NULL AS names, NULL AS puts, NULL AS deletes, NULL AS timers, NULL AS works;
-CREATE TEMP TRIGGER batch_rows INSTEAD OF INSERT ON batch WHEN NEW.rows IS NOT NULL BEGIN
+_BATCH = ("rows", "bodies", "names", "puts", "deletes", "timers", "works")
+_MEDIA_BATCH = (*_BATCH, "blobs", "uses", "stale")
+
+_SPREAD = """
+CREATE TEMP VIEW {view} AS SELECT {columns};
+CREATE TEMP TRIGGER {view}_rows INSTEAD OF INSERT ON {view} WHEN NEW.rows IS NOT NULL BEGIN
   INSERT INTO message (conversation, seq, at, author, client_id, digest, turn, finish, size, body)
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
            json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
@@ -90,21 +128,21 @@ CREATE TEMP TRIGGER batch_rows INSTEAD OF INSERT ON batch WHEN NEW.rows IS NOT N
            CAST(substr(NEW.bodies, json_extract(value, '$[9]'), json_extract(value, '$[8]')) AS TEXT)
     FROM json_each(NEW.rows);
 END;
-CREATE TEMP TRIGGER batch_names INSTEAD OF INSERT ON batch WHEN NEW.names IS NOT NULL BEGIN
+CREATE TEMP TRIGGER {view}_names INSTEAD OF INSERT ON {view} WHEN NEW.names IS NOT NULL BEGIN
   INSERT INTO conversation (id, name)
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(NEW.names);
 END;
-CREATE TEMP TRIGGER batch_puts INSTEAD OF INSERT ON batch WHEN NEW.puts IS NOT NULL BEGIN
+CREATE TEMP TRIGGER {view}_puts INSTEAD OF INSERT ON {view} WHEN NEW.puts IS NOT NULL BEGIN
   INSERT INTO key (conversation, key, value)
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
     FROM json_each(NEW.puts) WHERE true
     ON CONFLICT (conversation, key) DO UPDATE SET value = excluded.value;
 END;
-CREATE TEMP TRIGGER batch_deletes INSTEAD OF INSERT ON batch WHEN NEW.deletes IS NOT NULL BEGIN
+CREATE TEMP TRIGGER {view}_deletes INSTEAD OF INSERT ON {view} WHEN NEW.deletes IS NOT NULL BEGIN
   DELETE FROM key WHERE (conversation, key) IN
     (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(NEW.deletes));
 END;
-CREATE TEMP TRIGGER batch_timers INSTEAD OF INSERT ON batch WHEN NEW.timers IS NOT NULL BEGIN
+CREATE TEMP TRIGGER {view}_timers INSTEAD OF INSERT ON {view} WHEN NEW.timers IS NOT NULL BEGIN
   INSERT INTO timer (conversation, name, due)
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
     FROM json_each(NEW.timers) WHERE json_extract(value, '$[2]') IS NOT NULL
@@ -113,7 +151,7 @@ CREATE TEMP TRIGGER batch_timers INSTEAD OF INSERT ON batch WHEN NEW.timers IS N
     (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(NEW.timers)
      WHERE json_extract(value, '$[2]') IS NULL);
 END;
-CREATE TEMP TRIGGER batch_works INSTEAD OF INSERT ON batch WHEN NEW.works IS NOT NULL BEGIN
+CREATE TEMP TRIGGER {view}_works INSTEAD OF INSERT ON {view} WHEN NEW.works IS NOT NULL BEGIN
   INSERT INTO work (conversation, since)
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]')
     FROM json_each(NEW.works) WHERE json_extract(value, '$[1]') IS NOT NULL
@@ -123,7 +161,45 @@ CREATE TEMP TRIGGER batch_works INSTEAD OF INSERT ON batch WHEN NEW.works IS NOT
 END;
 """
 
-INSERT_BATCH = "INSERT INTO batch (rows, bodies, names, puts, deletes, timers, works) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+def _spread(view: str, columns: tuple[str, ...]) -> str:
+    return _SPREAD.format(view=view, columns=", ".join(f"NULL AS {column}" for column in columns))
+
+
+# Most groups hold no media, and each column costs them something: hence two views.
+TEMPORARY = f"""
+{_spread("batch", _BATCH)}
+{_spread("media_batch", _MEDIA_BATCH)}
+CREATE TEMP TRIGGER media_batch_media INSTEAD OF INSERT ON media_batch BEGIN
+  INSERT INTO media (conversation, hash, type, size, since)
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+           json_extract(value, '$[3]'), json_extract(value, '$[4]')
+    FROM json_each(NEW.blobs) WHERE true
+    ON CONFLICT (conversation, hash) DO UPDATE SET since = excluded.since;
+  INSERT INTO piece (media, start, data)
+    SELECT (SELECT id FROM media
+            WHERE conversation = json_extract(value, '$[0]') AND hash = json_extract(value, '$[1]')),
+           json_extract(value, '$[5]'),
+           coalesce(substr(NEW.bodies, json_extract(value, '$[7]'), json_extract(value, '$[6]')), x'')
+    FROM json_each(NEW.blobs) WHERE true
+    ON CONFLICT (media, start) DO NOTHING;
+  UPDATE media SET seq =
+    (SELECT json_extract(value, '$[2]') FROM json_each(NEW.uses)
+     WHERE json_extract(value, '$[0]') = conversation AND json_extract(value, '$[1]') = hash)
+  WHERE (conversation, hash) IN
+    (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(NEW.uses));
+  DELETE FROM media WHERE id IN
+    (SELECT id FROM media WHERE seq IS NULL AND since < NEW.stale ORDER BY since LIMIT 100);
+END;
+"""
+
+
+def _insert(view: str, columns: tuple[str, ...]) -> str:
+    return f"INSERT INTO {view} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+
+INSERT_BATCH = _insert("batch", _BATCH)
+INSERT_MEDIA_BATCH = _insert("media_batch", _MEDIA_BATCH)
 
 INSERT_ROW = (
     "INSERT INTO message (conversation, seq, at, author, client_id, digest, turn, finish, size, body)"
@@ -165,6 +241,21 @@ JOIN message AS m ON m.conversation = c.id AND m.author = json_extract(w.value, 
 KEYS = """
 SELECT key, CAST(value AS BLOB) FROM key
 WHERE conversation = ?1 AND key >= ?2 AND key < ?2 || x'ff' ORDER BY key
+"""
+
+# Media are there whole where all their pieces are; each piece but the last is as long as the others.
+_WHOLE = f"(SELECT count(*) FROM piece WHERE media = m.id) * {PIECE_BYTES} >= m.size"
+MEDIA = f"""
+SELECT m.type, m.size, p.start, p.data
+FROM media AS m JOIN piece AS p ON p.media = m.id AND p.start = ?3 / {PIECE_BYTES} * {PIECE_BYTES}
+WHERE m.conversation = ?1 AND m.hash = ?2 AND (?3 < m.size OR ?3 = 0) AND {_WHOLE}
+"""
+HELD = f"""
+SELECT c.name, m.hash
+FROM json_each(?) AS w
+JOIN conversation AS c ON c.name = json_extract(w.value, '$[0]')
+JOIN media AS m ON m.conversation = c.id AND m.hash = json_extract(w.value, '$[1]')
+WHERE {_WHOLE}
 """
 
 LIST = """

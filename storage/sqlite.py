@@ -26,11 +26,12 @@ import aiosqlite
 import msgspec
 
 from . import schema
-from .committer import ClientKey, Committer, Constraint, First, Group, Refused
+from .committer import ClientKey, Committer, Constraint, First, Group, MediaKey, Refused
 from .engine import Batch, Committed, Due, Engine, LastRow, Listing, Partition, Rows, Told
 from .errors import SchemaMismatch, StorageBusy, StorageClosed, StorageError, StorageFailed, StorageFull
 from .filesystem import network_file_system
 from .lock import DirectoryLock
+from .media import Blob
 from .rows import Row
 from .wal_room import WalRoom
 
@@ -163,6 +164,8 @@ class SqliteDisk:
         try:
             if (lone := group.lone_row) is not None:
                 await self._writer.execute_fetchall(schema.INSERT_ROW, _row_parameters(*lone))
+            elif group.concerns_media:
+                await self._writer.execute_fetchall(schema.INSERT_MEDIA_BATCH, _media_parameters(group))
             else:
                 await self._writer.execute_fetchall(schema.INSERT_BATCH, _parameters(group))
         except sqlite3.IntegrityError as error:
@@ -176,6 +179,10 @@ class SqliteDisk:
         """Returns those client keys that exist."""
         rows = await self.fetch(schema.FIND, (_json(wanted),))
         return {_client_key(key): First(seq, digest) for key, seq, digest in rows}
+
+    async def held(self, wanted: Sequence[MediaKey]) -> set[MediaKey]:
+        """Returns those media that are there whole."""
+        return {(name, hash) for name, hash in await self.fetch(schema.HELD, (_json(wanted),))}
 
     async def tidy(self) -> None:
         """Checkpoints if it is time, and makes room in the WAL; see `Disk.tidy`."""
@@ -281,10 +288,10 @@ class SqliteEngine(Engine):
         self._check_writable()
         return self._committer.submit(partition, batch, told)
 
-    async def commit(self, partition: Partition, batch: Batch, told: Told | None = None) -> Committed:
+    def commit(self, partition: Partition, batch: Batch, told: Told | None = None) -> Awaitable[Committed]:
         """Commits a batch; see `Engine.commit`."""
         self._check_writable()
-        return await self._committer.commit(partition, batch, told)
+        return self._committer.commit(partition, batch, told)
 
     def _check_writable(self) -> None:
         if self._disk.read_only:
@@ -307,6 +314,14 @@ class SqliteEngine(Engine):
         if partition.key is None:
             return {}
         return dict(await self._disk.fetch(schema.KEYS, (partition.key, prefix)))
+
+    async def media(self, partition: Partition, hash: str, start: int) -> Blob | None:
+        """Returns a piece of media; see `Engine.media`."""
+        if partition.key is None or start < 0:
+            return None
+        for media_type, size, begin, data in await self._disk.fetch(schema.MEDIA, (partition.key, hash, start)):
+            return Blob(hash=hash, media_type=media_type, size=size, start=begin, data=data)
+        return None
 
     async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:
         """Returns conversations; see `Engine.list`."""
@@ -368,12 +383,32 @@ def _parameters(group: Group) -> tuple[object, ...]:
     )
 
 
+def _media_parameters(group: Group) -> tuple[object, ...]:
+    """Returns what `INSERT_MEDIA_BATCH` takes: as `INSERT_BATCH`, with the pieces of media behind the bodies."""
+    rows, bodies, *others = _parameters(group)
+    assert isinstance(bodies, bytes)
+    offset = len(bodies) + 1
+    blobs = []
+    for key, now, blob in group.blobs:
+        blobs.append((key, blob.hash, blob.media_type, blob.size, now, blob.start, len(blob.data), offset))
+        offset += len(blob.data)
+    return (
+        rows,
+        b"".join([bodies, *(blob.data for *_, blob in group.blobs)]),
+        *others,
+        _json(blobs) if blobs else None,
+        _json([(key, hash, seq) for (key, hash), seq in group.uses.items()]) if group.uses else None,
+        group.stale,
+    )
+
+
 def _wal_bytes(group: Group) -> int:
     """Returns how much the WAL grows by a group, rather more than less: its bytes, and a page for each leaf."""
     conversations = {key for key, _, _ in group.rows}
     client_ids = [row for _, row, _ in group.rows if row.client_id is not None]
     leaves = 2 + len(conversations) + len(client_ids) + 2 * len(group.names) + len(group.puts) + len(group.deletes)
-    return group.bytes + FRAME_BYTES * (leaves + 3 * len(group.timers) + len(group.works))
+    leaves += 3 * len(group.timers) + len(group.works) + 5 * len(group.blobs) + 3 * len(group.uses)
+    return group.bytes + FRAME_BYTES * leaves
 
 
 def _make(directory: Path) -> None:

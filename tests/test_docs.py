@@ -44,3 +44,8 @@ def test_the_examples_for_prompts_print_what_they_say(capsys: pytest.CaptureFixt
         exec(compile(code, "docs/messages.md", "exec"), names)
         assert capsys.readouterr().out == printed
     assert set(PROVIDERS) == set(re.findall(r'ask\("([\w-]+)"', "".join(code for code, _ in blocks)))
+
+
+def test_the_example_of_media_runs() -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "media.md").read_text(), re.M | re.S)
+    exec(compile(code, "docs/media.md", "exec"), {})

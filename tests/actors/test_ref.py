@@ -6,7 +6,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from parlatory.actors import Agent, Draining, MailboxFull, Runtime
-from parlatory.storage import ClientIdConflict, CodecError, Engine, user_message
+from parlatory.storage import (
+    ClientIdConflict,
+    CodecError,
+    Engine,
+    File,
+    MessageLog,
+    TooLarge,
+    UnknownMedia,
+    user_message,
+)
 
 from .bots import Held, Stage, actor
 from .fakes import Clock, Recorder, steps, until
@@ -117,3 +126,30 @@ async def test_the_log_of_a_ref_needs_no_record_to_read_and_finds_one_to_append(
 
 async def test_a_ref_shows_its_name(runtime: Runtime) -> None:
     assert repr(runtime.get(Relay, "ann")) == "<Ref 'relay/ann'>"
+
+
+async def test_a_big_file_is_put_and_shown(runtime: Runtime) -> None:
+    """What is over the limit of a message goes ahead of it; the agent reads it by the part."""
+    ref = runtime.get(Relay, "ann")
+    data = bytes(2 << 20)
+    part = File(ref=await ref.put_media(data, "application/pdf"), media_type="application/pdf")
+    assert await ref.append(user_message([part])) == 1
+    log = await ref.log()
+    assert (await log.last(1))[0].content == (part,)
+    assert (await log.media(part)).data == data
+    record = await runtime.conversation(ref.name)
+    assert (await MessageLog(record.turn_storage()).media(part)).data == data
+    with pytest.raises(TooLarge):
+        await ref.put_media(data, "application/pdf", max_bytes=1 << 20)
+
+
+async def test_a_file_of_another_conversation_is_none_of_this_one(runtime: Runtime) -> None:
+    part = File(ref=await runtime.get(Relay, "bob").put_media(b"x", "a/b"), media_type="a/b")
+    with pytest.raises(UnknownMedia):
+        await runtime.get(Relay, "ann").append(user_message([part]))
+
+
+async def test_a_stopping_runtime_takes_no_media(runtime: Runtime) -> None:
+    await runtime.drain(0)
+    with pytest.raises(Draining):
+        await runtime.get(Relay, "ann").put_media(b"x", "a/b")

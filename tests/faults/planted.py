@@ -31,7 +31,7 @@ HISTORY = "gap without reset|live at another place|duplicate or reorder|lost|no 
 FAULTS = (
     Fault(
         "no mailbox serialisation",
-        "overlap|came behind",
+        "overlap|came behind|never run to its end",
         (
             Edit(
                 "actors/mailbox.py",

@@ -10,6 +10,7 @@ from parlatory.server.client_errors import (
     ClientError,
     ConnectionRefused,
     ConversationRefused,
+    MediaFailed,
     Refused,
     SendRefused,
     SendTimeout,
@@ -53,3 +54,10 @@ def test_a_stop_that_timed_out_says_whether_it_was_sent() -> None:
 def test_a_refused_connection_carries_the_close_code() -> None:
     assert ConnectionRefused("x", 4403).close_code == 4403
     assert ConnectionRefused("x").close_code is None
+
+
+def test_failed_media_say_whether_to_ask_again() -> None:
+    """Of a server that is busy or not there, yes; of one that refuses, no."""
+    errors = [MediaFailed("h", "text", status) for status in (None, 503, 401)]
+    assert [error.temporary for error in errors] == [True, True, False]
+    assert (errors[2].hash, errors[2].status, "text" in str(errors[2])) == ("h", 401, True)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from parlatory.server.client_errors import ConnectionRefused, ConversationRefused
 from parlatory.server.client_terminal import first_of, interrupts, line_of, open_chat, printable, said, tell
 from parlatory.storage import Message, StoredMessage, assistant_message, user_message
-from parlatory.storage.messages import Image, Text, ToolCall, UnknownPart
+from parlatory.storage.messages import File, Image, Text, ToolCall, UnknownPart
 from tests.server.test_client_peer import peer
 
 C = "echo/a"
@@ -64,8 +64,18 @@ def test_what_has_no_text_is_named() -> None:
     call = ToolCall(tool_call_id="c", tool_name="find", input={})
     unknown = UnknownPart("x-new", msgspec.Raw(b"{}"))
     assert said(row(assistant_message([call, unknown]))) == "[tool-call] [x-new]"
-    assert said(row(user_message([Text(text="see"), Image(url="https://x.test")]))) == "see"
     assert said(row(user_message(""))) == said(row(user_message([]))) == ""
+
+
+def test_pictures_and_files_are_named_beside_the_text() -> None:
+    assert said(row(user_message([Text(text="see"), Image(url="https://x.test")]))) == "see [image]"
+    file = File(ref={"parlatory": "sha256:" + "0" * 64}, media_type="application/pdf", filename="a.pdf")
+    assert said(row(user_message([file, Text(text="see")]))) == "see [file a.pdf, application/pdf]"
+    assert said(row(user_message([Image(data="", media_type="image/png"), file]))) == (
+        "[image image/png] [file a.pdf, application/pdf]"
+    )
+    steering = Image(url="https://x.test", filename="\x1b[2J")
+    assert line_of(row(user_message([steering]))) == "user:ann: [image \\x1b[2J]"
 
 
 def test_tell(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncGenerator
 
 import pytest
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from parlatory.server.access import Access, AccessRequest, Principal
-from parlatory.server.http import HttpRequest, Site, read_headers, respond
+from parlatory.server.http import HttpRequest, Site, Streamed, read_headers, respond
 
 from .peers import request, serving
 
@@ -77,6 +78,18 @@ async def test_the_bearer_token_is_the_token() -> None:
 
 async def test_without_authenticate_everybody_is_anonymous() -> None:
     assert await site().principal(asked()) == Principal("anonymous")
+
+
+async def test_an_answer_in_pieces_leaves_nothing_to_websockets() -> None:
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        yield b"12345"
+
+    answer = Streamed(206, "image/png", {"ETag": '"x"'}, 5, pieces())
+    assert answer.head() == (
+        b"HTTP/1.1 206 Partial Content\r\nContent-Type: image/png\r\nContent-Length: 5\r\n"
+        b'X-Content-Type-Options: nosniff\r\nConnection: close\r\nETag: "x"\r\n\r\n'
+    )
+    assert (answer.serialize(), [piece async for piece in answer.pieces]) == (b"", [b"12345"])
 
 
 def test_an_answer_says_its_type_and_length() -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from base64 import b64encode
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from parlatory.storage import (
+    Batch,
+    Blob,
     DataLocked,
     Engine,
+    File,
     MessageLog,
     SchemaMismatch,
     StorageError,
@@ -210,3 +215,44 @@ async def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="restoring"):
         await asyncio.to_thread(restore_data, tmp_path / "data", tmp_path / "new")
     assert not (tmp_path / "copy" / FILE).exists() and not (tmp_path / "new" / FILE).exists()
+
+
+PICTURE = b"picture" * 60_000  # two pieces
+
+
+async def with_media(directory: Path) -> str:
+    """Fills a directory with one row that brings media, and an upload that came to no end; returns the hash."""
+    engine = await opened(directory)
+    partition = await engine.partition("relay/0")
+    log = MessageLog(partition)
+    file = File(data=b64encode(PICTURE).decode(), media_type="application/pdf")
+    await log.append(user_message([file]), client_id="c")
+    half = Blob(hash="0" * 64, media_type="a/b", size=500_000, start=0, data=bytes(1 << 18))
+    await partition.commit(Batch(uploads=[half]))
+    await engine.close()
+    return sha256(PICTURE).hexdigest()
+
+
+async def test_media_are_checked_and_copied(tmp_path: Path) -> None:
+    hash = await with_media(tmp_path / "data")
+    assert await asyncio.to_thread(check_data, tmp_path / "data") == (1, 1, ())
+    await asyncio.to_thread(backup_data, tmp_path / "data", tmp_path / "backup")
+    await asyncio.to_thread(restore_data, tmp_path / "backup", tmp_path / "again")
+    engine = await opened(tmp_path / "again")
+    assert (await MessageLog(await engine.partition("relay/0")).media(hash)).data == PICTURE
+    await engine.close()
+
+
+@pytest.mark.parametrize(("statement", "seq", "fault"), [
+    ("UPDATE piece SET data = zeroblob(length(data)) WHERE start > 0", 1, "are not what was stored"),
+    ("DELETE FROM piece WHERE start > 0", 1, "have 262144 bytes, not 420000"),
+    ("DELETE FROM media WHERE seq = 1", 1, "are missing"),
+    ("UPDATE media SET conversation = 9 WHERE seq IS NULL", 0, "belong to no conversation"),
+])  # fmt: skip
+async def test_a_fault_of_media_is_named(tmp_path: Path, statement: str, seq: int, fault: str) -> None:
+    await with_media(tmp_path)
+    await asyncio.to_thread(change, tmp_path, statement)
+    report = await asyncio.to_thread(check_data, tmp_path)
+    (found,) = report.faults
+    assert found.seq == seq
+    assert fault in found.what

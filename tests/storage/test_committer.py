@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from parlatory.storage import (
     Batch,
+    Blob,
     ClientIdConflict,
     Committed,
     Conflict,
     Engine,
+    Image,
+    MessageLog,
     NewRow,
     Partition,
     StorageBusy,
@@ -23,6 +27,9 @@ from parlatory.storage import (
     StorageFailed,
     StorageFull,
     TooLarge,
+    UnknownMedia,
+    open_engine,
+    user_message,
 )
 from parlatory.storage.committer import (
     ClientKey,
@@ -31,11 +38,15 @@ from parlatory.storage.committer import (
     First,
     Group,
     Item,
+    MediaKey,
     Plan,
     Refused,
     plan_group,
 )
 from parlatory.storage.engine import LastRow
+from parlatory.storage.instants import now_us
+from parlatory.storage.memory import MemoryEngine
+from parlatory.storage.sqlite import SqliteEngine
 
 
 class FakeDisk:
@@ -45,6 +56,7 @@ class FakeDisk:
         errors: what the next writes raise, in order; None lets one through.
         tidy_errors: the same for `tidy`.
         taken: client keys that are on disk.
+        media: media that are on disk, whole.
     """
 
     def __init__(self) -> None:
@@ -53,6 +65,8 @@ class FakeDisk:
         self.tidy_errors: list[Exception] = []
         self.taken: dict[ClientKey, First] = {}
         self.finds: list[Sequence[ClientKey]] = []
+        self.media: set[MediaKey] = set()
+        self.asked: list[Sequence[MediaKey]] = []
         self.keys = 0
         self.gate = asyncio.Event()
         self.gate.set()
@@ -72,6 +86,10 @@ class FakeDisk:
     async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
         self.finds.append(wanted)
         return {key: self.taken[key] for key in wanted if key in self.taken}
+
+    async def held(self, wanted: Sequence[MediaKey]) -> set[MediaKey]:
+        self.asked.append(wanted)
+        return self.media & set(wanted)
 
     async def tidy(self) -> None:
         if self.tidy_errors:
@@ -96,11 +114,14 @@ def seqs(group: Group) -> list[tuple[int, int]]:
 
 
 async def plan(
-    batches: Sequence[tuple[Partition, Batch]], known: dict[ClientKey, First] | None = None, now: int = 100
+    batches: Sequence[tuple[Partition, Batch]],
+    known: dict[ClientKey, First] | None = None,
+    now: int = 100,
+    held: Collection[MediaKey] = (),
 ) -> Plan:
     loop = asyncio.get_running_loop()
     items = [Item(partition, batch, None, loop.create_future()) for partition, batch in batches]
-    return plan_group(items, known or {}, 7, now)
+    return plan_group(items, known or {}, 7, now, held)
 
 
 def outcomes(plan: Plan) -> list[object]:
@@ -443,3 +464,92 @@ async def test_close_waits_for_all(disk: FakeDisk) -> None:
     await closing
     assert [task.result().seq for task in tasks] == [1, 2, 3, 4, 5]
     await committer.close()
+
+
+# -- media
+
+
+def blob(hash: str = "h", data: bytes = b"png") -> Blob:
+    return Blob(hash=hash, media_type="image/png", size=len(data), start=0, data=data)
+
+
+def with_media(*blobs: Blob, refs: Sequence[str] = (), **fields: Any) -> Batch:
+    return Batch(rows=[NewRow(body=b"x", by="user", media=blobs, refs={hash: "$.a" for hash in refs}, **fields)])
+
+
+async def test_media_are_used_by_the_last_row_that_refers_to_them() -> None:
+    a = partition(key=3, head=9)
+    batches = [with_media(blob("1"), blob("2")), Batch(uploads=[blob("3")]), with_media(refs=["1", "2"])]
+    found = await plan([(a, batch) for batch in batches], now=70)
+    assert found.group.blobs == [(3, 70, blob("1")), (3, 70, blob("2")), (3, 70, blob("3"))]
+    assert found.group.uses == {(3, "1"): 11, (3, "2"): 11}
+    assert found.group.bytes == 2 + 9
+    assert found.group.lone_row is None
+
+
+async def test_media_that_are_not_there_refuse_their_row_alone() -> None:
+    """An upload of this group does not count: it may be a piece only."""
+    a, b = partition(key=3), partition("bot/b", key=4)
+    batches = [(a, with_media(refs=["1"])), (a, Batch(uploads=[blob("1")])), (a, with_media(refs=["1"]))]
+    found = await plan([*batches, (b, with_media(refs=["1"])), (b, rows("x"))])
+    assert outcomes(found) == [UnknownMedia, 0, UnknownMedia, UnknownMedia, 1]
+    for held, outcome in ({("bot/b", "1")}, UnknownMedia), ({("bot/a", "1")}, 1):
+        assert outcomes(await plan(batches[:1], held=held)) == [outcome]
+
+
+async def test_the_disk_is_asked_for_media_that_rows_refer_to(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition(key=1)
+    disk.media = {("bot/a", "1")}
+    disk.taken["bot/a", "user", "c"] = First(4, 1)
+    repeat = with_media(refs=["2"], client_id="c", digest=1)
+    batches = [with_media(refs=["1"]), with_media(refs=["2"]), with_media(blob("3")), repeat]
+    found = await asyncio.gather(*(committer.submit(a, batch, None) for batch in batches), return_exceptions=True)
+    assert [type(one) for one in found] == [Committed, UnknownMedia, Committed, Committed]
+    assert found[3] == Committed(4, (), True)
+    assert disk.asked == [[("bot/a", "1"), ("bot/a", "2"), ("bot/a", "2")]]
+
+
+async def test_a_batch_is_as_big_as_its_media(disk: FakeDisk) -> None:
+    committer, a = Committer(disk, group_bytes_max=10), partition()
+    for batch in (with_media(blob(data=b"x" * 10)), Batch(uploads=[blob(data=b"x" * 11)])):
+        with pytest.raises(TooLarge):
+            await committer.commit(a, batch, None)
+    await committer.commit(a, with_media(blob(data=b"x" * 9)), None)
+
+
+async def test_unused_media_are_swept_now_and_then(disk: FakeDisk) -> None:
+    """The first group takes away what is too old, and then one group in ten minutes, if it was written."""
+    second = 1_000_000
+    clock = [500 * second]
+    committer, a = Committer(disk, clock=lambda: clock[0], media_unused_s=60), partition(key=1)
+    disk.errors = [StorageFull("full")]
+    with pytest.raises(StorageFull):
+        await committer.commit(a, rows("x"), None)
+    for clock[0] in (500 * second, 501 * second, 1099 * second, 1100 * second, 1101 * second):
+        await committer.commit(a, rows("x"), None)
+    stale = [None if group.stale is None else group.stale // second for group in disk.groups]
+    assert stale == [440, None, None, 1040, None]
+    assert [group.lone_row is None for group in disk.groups] == [True, False, False, True, False]
+
+
+@pytest.mark.parametrize("address", ["memory:", "sqlite"])
+async def test_an_upload_that_no_row_takes_up_goes_after_a_day(address: str, tmp_path: Path) -> None:
+    engine = await open_engine(f"sqlite:///{tmp_path}" if address == "sqlite" else address)
+    assert isinstance(engine, SqliteEngine | MemoryEngine)
+    hour = 3_600_000_000
+    start = now_us()
+    clock = [start]
+    engine._committer = Committer(engine._disk if isinstance(engine, SqliteEngine) else engine, clock=lambda: clock[0])
+    log = MessageLog(await engine.partition("bot/a"))
+    left, used, again = [await log.put_media(data, "image/png") for data in (b"left", b"used", b"again")]
+    await log.append(user_message([Image(ref=used, media_type="image/png")]))
+    for clock[0] in (start + 23 * hour, start + 24 * hour):
+        await log.put_media(b"again", "image/png")
+        for ref in (left, used, again):
+            await log.media(ref)
+    clock[0] += hour
+    await log.append(user_message("whatever is written"))
+    with pytest.raises(UnknownMedia):
+        await log.media(left)
+    assert ((await log.media(used)).data, (await log.media(again)).data) == (b"used", b"again")
+    await engine.close()

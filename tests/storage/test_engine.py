@@ -9,6 +9,7 @@ import pytest
 
 from parlatory.storage import (
     Batch,
+    Blob,
     Committed,
     Due,
     Engine,
@@ -51,6 +52,9 @@ class Gate(Engine):
         raise NotImplementedError
 
     async def keys(self, partition: Partition, prefix: str) -> dict[str, bytes]:
+        raise NotImplementedError
+
+    async def media(self, partition: Partition, hash: str, start: int) -> Blob | None:
         raise NotImplementedError
 
     async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:

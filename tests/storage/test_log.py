@@ -11,6 +11,7 @@ import pytest
 
 from parlatory.storage import (
     Batch,
+    Blob,
     ClientIdConflict,
     CodecError,
     Committed,
@@ -444,6 +445,9 @@ class Front:
     ) -> list[Row]:
         partition = await self.engine.partition(self.name)
         return await partition.read(after=after, before=before, limit=limit, max_bytes=max_bytes, newest=newest)
+
+    async def media(self, hash: str, start: int = 0) -> Blob | None:
+        return await (await self.engine.partition(self.name)).media(hash, start)
 
 
 async def test_a_log_needs_no_more_than_its_protocol(engine: Engine) -> None:

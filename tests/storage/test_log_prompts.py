@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from parlatory.storage import (
     Engine,
@@ -96,7 +97,7 @@ async def test_a_short_window_reads_little(engine: Engine) -> None:
     read: list[int] = []
 
     class Counted:
-        name, head, commit = partition.name, 0, partition.commit
+        name, head, commit, media = partition.name, 0, partition.commit, partition.media
 
         async def read(self, **options: Any) -> list[Row]:
             rows = await partition.read(**options)
@@ -141,8 +142,15 @@ async def test_whole_histories_are_paired(log: MessageLog) -> None:
     assert [turn["role"] for turn in await log.to_langchain()] == ["system", "user", "assistant", "tool", "system"]
 
 
-async def test_a_medium_of_the_store_that_is_not_at_hand_is_named(log: MessageLog) -> None:
-    await log.append(user_message([Text(text="look"), Image(ref={"parlatory": "sha256:0f"}, filename="a.png")]))
-    prompt = await log.prompt("openai")
+async def test_media_are_put_in_and_named_where_they_are_gone(log: MessageLog) -> None:
+    here = await log.put_media(b"\x89PNG\r\n\x1a\n", "image/png")
+    await log.append(user_message([Text(text="look"), Image(ref=here, media_type="image/png", filename="a.png")]))
+    url = (await log.prompt("openai"))["messages"][0]["content"][1]["image_url"]["url"]
+    assert url == "data:image/png;base64,iVBORw0KGgo="
+    gone = Image(ref={"parlatory": "sha256:" + "0f" * 32}, media_type="image/png", filename="a.png")
+    last = await log.last()
+    assert last is not None
+    row = replace(last, message=user_message([Text(text="look"), gone]))
+    prompt = await log.prompt("openai", window=[row])
     assert prompt["messages"][0]["content"][1] == {"type": "text", "text": "[a.png]"}
     assert [note.code for note in prompt.notes] == ["media_as_text"]

@@ -101,6 +101,8 @@ BAD: list[tuple[Any, str, str]] = [
     (user_message([Image(url="ftp://x")]), "$.content[0].url", "http, https or data"),
     (user_message([Image(url="https://")]), "$.content[0].url", "http, https or data"),
     (user_message([Image(ref={})]), "$.content[0].ref", "provider"),
+    (user_message([Image(ref={"parlatory": "x"}, media_type="a/b")]), "$.content[0].ref.parlatory", "hex"),
+    (user_message([Image(ref={"parlatory": "sha256:" + "a" * 64})]), "$.content[0].mediaType", "beside a ref"),
     (user_message([File(data="", media_type="")]), "$.content[0].mediaType", "empty"),
     (content(TEXT, call()), "$.content[0].output.value[1]", "a tool-call part has no place in a tool result"),
     (content(Image()), "$.content[0].output.value[0]", "exactly one"),
