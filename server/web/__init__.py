@@ -1,3 +1,3 @@
-"""What browsers load: `parlatory.js` for any page, and the pages that the server has itself."""
+"""What a browser gets: the client `parlatory.js`, its types, and an npm package of the two. Files only."""
 
-__all__ = []
+__all__ = ()
