@@ -92,7 +92,8 @@ class Browser:
             try:
                 yield browser
             finally:
-                reading.cancel()
+                if not reading.cancel():
+                    reading.result()
                 await asyncio.wait({reading})
 
     async def _read(self) -> None:
@@ -108,7 +109,7 @@ class Browser:
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         frame = {"id": number, "method": method, "params": parameters}
         await self._connection.send(json.dumps(frame if session is None else frame | {"sessionId": session}))
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(2 * DEADLINE_S):
             told = await answer
         assert "error" not in told, f"{method}: {told['error']}"
         result: Json = told["result"]
@@ -201,13 +202,12 @@ class Page:
             const end = performance.now() + {deadline_s * 1000};
             const look = () => {{
                 const value = ({expression});
-                if (value || performance.now() > end) resolve(value);
+                if (value || performance.now() > end) resolve(value instanceof Node ? true : value);
                 else setTimeout(look, 10);
             }};
             look();
         }})"""
-        async with asyncio.timeout(deadline_s + DEADLINE_S):
-            value = await self.get(script)
+        value = await self.get(script)
         assert value, f"not within {deadline_s:g} s: {expression}; the page says {await self.get('document.body.innerText')!r}"
         return value
 

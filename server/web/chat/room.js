@@ -101,7 +101,7 @@ export class Room {
     const unsent = [];
     let draft = null;
     for (const one of messages) {
-      if (one.draft) draft = one;
+      if (one.draft) draft = one.message.content.length ? one : null; // nothing yet: it shows as typing
       else if (one.at) rows.push(one);
       else unsent.push(one);
     }
