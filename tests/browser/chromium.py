@@ -141,6 +141,7 @@ class Tabs:
         self.browser.pages[attached["sessionId"]] = page
         for domain in ("Page", "Runtime", "Log", "Performance", "Network"):
             await page.command(f"{domain}.enable")
+        await page.command("Emulation.setFocusEmulationEnabled", enabled=True)  # each is the window in front
         await page.resize(width, height)
         await page.goto(url)
         return page

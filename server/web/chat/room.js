@@ -134,7 +134,7 @@ export class Room {
     const joined = at > 0 && this.rows[at] === first;
     if (!joined && this.rows[0] !== rows[this.rows[0]?.seq - first?.seq]) this.more = true;
     this.rows = joined ? [...this.rows.slice(0, at), ...rows] : rows;
-    this.#shown();
+    this.timeline.update(this.rows, !this.more);
   }
 
   async #older() {
@@ -148,17 +148,12 @@ export class Room {
       if (older.length && older[older.length - 1].seq !== this.rows[0].seq - 1) return; // the log was exchanged meanwhile
       this.more = more;
       this.rows = [...older, ...this.rows];
-      this.#shown();
+      this.timeline.update(this.rows, !this.more);
     } catch {
       return; // the connection is lost; the reader scrolls again
     } finally {
       this.paging = false;
     }
-  }
-
-  #shown() {
-    byId("beginning").hidden = this.more || !this.rows.length;
-    this.timeline.update(this.rows);
   }
 
   #showTail(unsent, draft, status) {
