@@ -145,7 +145,7 @@ async def test_markdown(tabs: Tabs) -> None:
             return [find("h3"), find("ol li + li"), find("ul li"), find(".code pre"), find(".caption span"), find("td + td")];
         })()""")
         assert got == ["Title", "two", "☑ done", "print('hi')", "python", "2"]
-        await page.browser.command("Browser.grantPermissions", permissions=["clipboardReadWrite"], browserContextId=tabs.context)
+        await page.browser.command("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"], browserContextId=tabs.context)
         await page.click(".copy")
         await page.until("document.querySelector('.copy').textContent === 'Copied'")
         assert await page.get("navigator.clipboard.readText()") == "print('hi')\n"
