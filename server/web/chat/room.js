@@ -44,7 +44,7 @@ export class Room {
     this.timeline = page.timeline;
     this.timeline.clear();
     this.timeline.hooks = {
-      element: (row, previous) => rowElement(row, { agent: this.agent, own: (one) => this.#own(one), previous }),
+      element: (row, previous) => rowElement(row, { conversation, agent: this.agent, own: (one) => this.#own(one), previous }),
       older: () => this.#older(),
       moved: () => this.#showLatest(),
     };
@@ -161,7 +161,7 @@ export class Room {
     const known = new Set(unsent.map((one) => one.clientId));
     for (const id of this.unsent.keys()) if (!known.has(id)) this.unsent.delete(id);
     if (draft?.id !== this.draftId || !draft) {
-      this.draft = draft ? new DraftView(this.agent) : null;
+      this.draft = draft ? new DraftView(this.conversation, this.agent) : null;
       this.draftId = draft?.id ?? null;
     }
     if (this.draft) {
@@ -184,8 +184,8 @@ export class Room {
   #unsentElement(one) {
     const known = this.unsent.get(one.clientId);
     if (known?.one === one) return known.element;
-    const row = { ...one, by: "", message: one.message };
-    const element = rowElement(row, { agent: this.agent, own: () => true, previous: undefined });
+    const row = { by: "", message: one.message };
+    const element = rowElement(row, { conversation: this.conversation, agent: this.agent, own: () => true });
     element.classList.add("unsent");
     const text = one.error ? `Not sent: ${one.error.message}` : one.pending ? "Sending …" : "Sent";
     const state = h("p", { class: one.error ? "end error" : "end" }, text);
