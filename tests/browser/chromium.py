@@ -51,7 +51,9 @@ class Chromium:
     def __init__(self, program: str, folder: Path) -> None:
         self.folder = folder
         command = [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         self.url = self._await_url()
 
     def _await_url(self) -> str:
@@ -209,7 +211,9 @@ class Page:
             look();
         }})"""
         value = await self.get(script)
-        assert value, f"not within {deadline_s:g} s: {expression}; the page says {await self.get('document.body.innerText')!r}"
+        assert value, (
+            f"not within {deadline_s:g} s: {expression}; the page says {await self.get('document.body.innerText')!r}"
+        )
         return value
 
     async def text(self, selector: str) -> str:
@@ -240,7 +244,9 @@ class Page:
             f"(() => {{ const r = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
             " return [r.x + r.width / 2, r.y + r.height / 2]; })()"
         )
-        await self.command("Input.dispatchMouseEvent", type="mouseWheel", x=place[0], y=place[1], deltaX=0, deltaY=delta_y)
+        await self.command(
+            "Input.dispatchMouseEvent", type="mouseWheel", x=place[0], y=place[1], deltaX=0, deltaY=delta_y
+        )
 
     async def say(self, text: str) -> None:
         """Writes a message and sends it."""

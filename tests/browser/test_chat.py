@@ -31,7 +31,10 @@ async def test_send_and_stream(tabs: Tabs) -> None:
         await page.until("document.querySelector('#announcer').textContent === 'Story: Once *upon* a time'")
         await page.until(f"!({STOP_SHOWN}) && !document.querySelector('.draft')")
         assert await page.get("document.querySelector('#rows .assistant em').textContent") == "upon"
-        assert [row["message"]["content"] for row in await history(server, "story/a")] == ["Tell me", "Once *upon* a time"]
+        assert [row["message"]["content"] for row in await history(server, "story/a")] == [
+            "Tell me",
+            "Once *upon* a time",
+        ]
         assert page.errors == []
 
 
@@ -107,11 +110,14 @@ async def test_an_agent_that_fails_is_told(tabs: Tabs) -> None:
         page = await tabs.open(address(server, "story/fail"))
         await page.until(OPEN)
         await page.say("go")
-        pieces.put_nowait("half")
-        await page.until(DRAFT)
         pieces.put_nowait(FAIL)
-        await page.until("document.querySelector('#rows .end.error')")
-        assert "failed" in (await page.text("#tail .notice"))
+        await page.until("document.querySelector('#tail .notice')?.textContent.startsWith('The agent failed')")
+        await page.say("again")
+        pieces.put_nowait("half")
+        await page.until(f"{DRAFT} === 'half' && !document.querySelector('#tail .notice')")
+        pieces.put_nowait(FAIL)
+        await page.until(f"document.querySelector('#rows .end.error') && !({STOP_SHOWN})")
+        assert await page.get("document.querySelectorAll('#tail > *').length") == 0  # the row says it
         assert page.errors == []
 
 

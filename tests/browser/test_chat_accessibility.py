@@ -8,7 +8,19 @@ from .chromium import Page, Tabs
 from .scene import BODIES, DRAFT, FAIL, OPEN, address, fill, serving, story
 
 C = "story/axe"
-TEXT = "## Title\n\nText with `code` and a [link](https://example.org).\n\n```js\nlet x;\n```\n\n| a |\n|---|\n| 1 |\n\n> quote"
+TEXT = """## Title
+
+Text with `code` and a [link](https://example.org).
+
+```js
+let x;
+```
+
+| a |
+|---|
+| 1 |
+
+> quote"""
 CALL = {"type": "tool-call", "toolCallId": "c", "toolName": "look", "input": {}}
 RESULT = {"type": "tool-result", "toolCallId": "c", "toolName": "look", "output": {"type": "text", "value": "seen"}}
 MESSAGES: list[dict[str, Any]] = [

@@ -31,7 +31,13 @@ class Listing:
 
     def set(self, conversation: str, head: int, *, title: str | None = None, text: str = "last") -> None:
         at = f"2026-01-01T00:00:{head:02}.000000Z"
-        entry = {"conversation": conversation, "title": title, "head": head, "at": at, "last": {"by": "agent", "text": text}}
+        entry = {
+            "conversation": conversation,
+            "title": title,
+            "head": head,
+            "at": at,
+            "last": {"by": "agent", "text": text},
+        }
         self.entries = [entry, *(one for one in self.entries if one["conversation"] != conversation)]
 
     def answer(self, request: HttpRequest) -> Response:
@@ -82,7 +88,9 @@ async def test_a_choice_of_agents(tabs: Tabs) -> None:
         await page.until(OPEN)
         assert (await page.get("location.hash")).startswith("#echo/")
         await page.until("!document.querySelector('select#agent').hidden")
-        await page.get("(document.querySelector('#agent').value = 'relay', document.querySelector('#new button').click())")
+        await page.get(
+            "(document.querySelector('#agent').value = 'relay', document.querySelector('#new button').click())"
+        )
         await page.until("location.hash.startsWith('#relay/')")
         await page.until(OPEN)
         await page.say("hello")

@@ -204,7 +204,8 @@ export class Room {
     if (state === "closed" && error) {
       return error.code === "forbidden" ? "You may not read this conversation, or there is no such agent." : error.message;
     }
-    if (turn?.state === "error") return "The agent failed to answer. Its log says why.";
+    const marked = this.rows[this.rows.length - 1]?.finish === "error"; // the row says so itself
+    if (turn?.state === "error" && !marked) return "The agent failed to answer. The log of the server says why.";
     if (turn?.state === "waiting") return "The agent waits for an approval.";
     if (turn?.state === "queued") return "The agent is busy; your message waits.";
     return "";
