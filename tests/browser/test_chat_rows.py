@@ -189,7 +189,6 @@ async def test_a_text_that_grows_ends_as_the_whole_text_does(tabs: Tabs) -> None
             for (const text of {json.dumps(GROWING)}) for (const step of [1, 2, 3, 7, 40]) {{
                 const growing = new GrowingText(document.createElement("div"));
                 for (let end = 0; end < text.length + step; end += step) {{
-                    growing.next = 0; // without its pause
                     growing.update(text.slice(0, end));
                 }}
                 const whole = document.createElement("div");

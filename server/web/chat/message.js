@@ -182,21 +182,16 @@ export class DraftView {
     this.shown = [];
   }
 
-  /** Takes the message as it is now. Returns whether it shows all of it: if not, it is to be told again soon. */
+  /** Takes the message as it is now. */
   update(message) {
-    let complete = true;
     const all = parts(message);
     all.forEach((part, index) => {
       let shown = this.shown[index];
       if (shown?.type !== part.type) shown = this.#replace(index, part);
       if (part === shown.part) return;
-      if (shown.text) {
-        if (!shown.text.update(part.text)) complete = false;
-        return;
-      }
-      if (part.type === "reasoning") {
-        shown.element.lastElementChild.textContent = part.text; // shown while it grows, folded in the row
-      } else if (JSON.stringify(part) !== JSON.stringify(shown.part)) {
+      if (shown.text) shown.text.update(part.text);
+      else if (part.type === "reasoning") shown.element.lastElementChild.textContent = part.text;
+      else if (shown.part && JSON.stringify(part) !== JSON.stringify(shown.part)) {
         const element = partElement(part, "assistant", this.conversation);
         shown.element.replaceWith(element);
         shown.element = element;
@@ -204,21 +199,24 @@ export class DraftView {
       shown.part = part;
     });
     for (const shown of this.shown.splice(all.length)) shown.element.remove();
-    return complete;
   }
 
   #replace(index, part) {
-    const element = part.type === "text"
-      ? h("div", { class: "text markdown" })
-      : part.type === "reasoning"
-        ? h("details", { open: true }, h("summary", {}, "Reasoning"), h("div", { class: "plain" }))
-        : partElement(part, "assistant", this.conversation);
-    const shown = { type: part.type, element, part: undefined, text: part.type === "text" ? new GrowingText(element) : undefined };
+    const element = this.#element(part);
+    const text = part.type === "text" ? new GrowingText(element) : undefined;
+    const shown = { type: part.type, element, text, part: undefined };
     const old = this.shown[index];
     if (old) old.element.replaceWith(element);
     else this.body.append(element);
     this.shown[index] = shown;
     return shown;
+  }
+
+  #element(part) {
+    if (part.type === "text") return h("div", { class: "text markdown" });
+    if (part.type !== "reasoning") return partElement(part, "assistant", this.conversation);
+    // Open while it grows; in the row it is folded.
+    return h("details", { open: true }, h("summary", {}, "Reasoning"), h("div", { class: "plain" }));
   }
 }
 

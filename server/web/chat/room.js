@@ -8,7 +8,10 @@ import { Timeline } from "./timeline.js";
 
 const TAIL = 60; // rows to begin with
 const PAGE = 150;
-const HIDDEN_MS = 500; // between two looks at it while nobody does
+// Between two renderings, ms: while nobody looks; while an answer is written, at least, and per ms that the last one took.
+const HIDDEN_MS = 500;
+const WRITING_MS = 80;
+const WRITING_PER_COST = 10;
 const SPOKEN_MAX = 600; // characters of an answer that are announced
 const TITLE_MAX = 80;
 
@@ -34,7 +37,8 @@ export class Room {
     this.spoken = 0; // the last row that was announced, or was there before
     this.told = 0;
     this.answering = false;
-    this.frame = 0;
+    this.scheduled = false;
+    this.rest = 0; // until then nothing is rendered
     /** @type {DraftView | null} */
     this.draft = null;
     this.draftId = null;
@@ -68,16 +72,17 @@ export class Room {
     this.closed = true;
   }
 
-  /** Renders at the next frame, however much is told until then. */
+  /** Renders at the next frame, or a little later, however much is told until then. */
   schedule() {
-    if (this.frame || this.closed) return;
-    this.frame = 1;
+    if (this.scheduled || this.closed) return;
+    this.scheduled = true;
     const render = () => {
-      this.frame = 0;
+      this.scheduled = false;
       if (!this.closed) this.render();
     };
-    if (document.hidden) setTimeout(render, HIDDEN_MS);
-    else requestAnimationFrame(render);
+    const wait = document.hidden ? HIDDEN_MS : this.rest - performance.now();
+    if (wait <= 0) requestAnimationFrame(render);
+    else setTimeout(document.hidden ? render : () => requestAnimationFrame(render), wait);
   }
 
   /** Sends a message; throws where it is refused before it stands among the messages. */
@@ -95,6 +100,7 @@ export class Room {
   }
 
   render() {
+    const begin = performance.now();
     const { messages, status } = this.chat;
     if (status.principal) this.own.add(status.principal);
     const rows = [];
@@ -111,6 +117,8 @@ export class Room {
     this.#speak(status);
     this.timeline.follow();
     this.#showLatest();
+    const cost = performance.now() - begin;
+    this.rest = this.draft ? begin + Math.max(WRITING_MS, cost * WRITING_PER_COST) : 0;
   }
 
   async #token() {
@@ -165,8 +173,8 @@ export class Room {
       this.draftId = draft?.id ?? null;
     }
     if (this.draft) {
+      this.draft.update(draft.message);
       elements.push(this.draft.element);
-      if (!this.draft.update(draft.message)) this.schedule();
     } else if (status.turn?.state === "running" && status.state === "open") elements.push(this.typing);
     const text = this.#trouble(status);
     if (text) {
