@@ -31,9 +31,10 @@ DELTAS_PER_S = 200
 STREAM_S = 20
 WORDS = "the quick *brown* fox jumps over the `lazy` dog and\n\n".split(" ")
 FIRST_ROWS = """new Promise((resolve) => {
-    const look = () => document.querySelector("#rows .row") ? requestAnimationFrame(() => resolve(performance.now())) : setTimeout(look, 1);
+    const seen = () => resolve(performance.now());
+    const look = () => document.querySelector("#rows .row") ? requestAnimationFrame(seen) : setTimeout(look, 1);
     look();
-})"""  # fmt: skip
+})"""
 
 
 class Stream(Agent):
@@ -74,29 +75,32 @@ async def measure(chromium: Chromium) -> None:
         async with browser.tabs() as tabs:
             page = await tabs.open(address(server, "relay/rows"))
             await page.until(OPEN)
-            print(json.dumps({"first rows, ms": round(await first_rows(page))}), flush=True)
+            say({"first rows, ms": round(await first_rows(page))})
             await page.until(OPEN)
             frames = sorted((await page.get(SCROLL_UP))["frames"])
             spread = {f"p{share}": round(frames[len(frames) * share // 100], 1) for share in (50, 95, 99)}
-            print(json.dumps({"frames while scrolling, ms": spread}), flush=True)
+            say({"frames while scrolling, ms": spread})
         async with browser.tabs() as tabs:
             shares = await draft(await tabs.open(address(server, "stream/x")))
-            print(json.dumps({"a draft of 200 deltas/s, cores": shares}), flush=True)
+            say({"a draft of 200 deltas/s, cores": shares})
 
 
-def main() -> int:
+def say(figures: object) -> None:
+    sys.stdout.write(json.dumps(figures) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
     program = shutil.which("chromium")
     if program is None:
-        print("there is no Chromium: run tests/browser/setup.sh", file=sys.stderr)
-        return 2
+        sys.exit("there is no Chromium: run tests/browser/setup.sh")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         chromium = Chromium(program, Path(folder))
         try:
             asyncio.run(measure(chromium))
         finally:
             chromium.stop()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
