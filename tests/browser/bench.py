@@ -49,11 +49,11 @@ class Stream(Agent):
 
 
 async def first_rows(page: Page) -> float:
-    times = []
+    times: list[float] = []
     for _ in range(LOADS):
         await page.reload()
         times.append(await page.get(FIRST_ROWS))
-    return statistics.median(times)
+    return float(statistics.median(times))
 
 
 async def draft(page: Page) -> dict[str, float]:

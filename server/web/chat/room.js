@@ -8,7 +8,7 @@ import { Timeline } from "./timeline.js";
 
 const TAIL = 60; // rows to begin with
 const PAGE = 150;
-// Between two renderings, ms: while nobody looks; while an answer is written, at least, and per ms that the last one took.
+// Between two renderings, ms: while nobody looks; while an answer is written, at least, and per ms of the last one.
 const HIDDEN_MS = 500;
 const WRITING_MS = 80;
 const WRITING_PER_COST = 10;
@@ -32,10 +32,11 @@ export class Room {
     this.agent = conversation.slice(0, conversation.indexOf("/"));
     this.page = page;
     this.rows = [];
-    this.more = true; // there may be rows before the first
+    this.more = true; // there are rows before the first
     this.paging = false;
     this.spoken = 0; // the last row that was announced, or was there before
-    this.told = 0;
+    this.told = 0; // the last row that the list knows of, and whether somebody saw it
+    this.toldHidden = false;
     this.answering = false;
     this.scheduled = false;
     this.rest = 0; // until then nothing is rendered
@@ -48,7 +49,8 @@ export class Room {
     this.timeline = page.timeline;
     this.timeline.clear();
     this.timeline.hooks = {
-      element: (row, previous) => rowElement(row, { conversation, agent: this.agent, own: (one) => this.#own(one), previous }),
+      element: (row, previous) =>
+        rowElement(row, { conversation, agent: this.agent, own: (one) => this.#own(one), previous }),
       older: () => this.#older(),
       moved: () => this.#showLatest(),
     };
@@ -107,11 +109,11 @@ export class Room {
     const unsent = [];
     let draft = null;
     for (const one of messages) {
-      if (one.draft) draft = one.message.content.length ? one : null; // nothing yet: it shows as typing
-      else if (one.at) rows.push(one);
-      else unsent.push(one);
+      if (one.at) rows.push(one);
+      else if (!one.draft) unsent.push(one);
+      else if (one.message.content.length) draft = one; // before its first word it shows as typing
     }
-    this.#takeRows(rows);
+    this.#takeRows(rows, status.more);
     this.#showTail(unsent, draft, status);
     this.#showStatus(status);
     this.#speak(status);
@@ -124,7 +126,6 @@ export class Room {
   async #token() {
     if (this.chat?.status.error?.code !== "unauthorized") return token.get();
     const given = await this.page.admit();
-    token.set(given);
     this.page.sidebar.load();
     return given;
   }
@@ -133,14 +134,14 @@ export class Room {
     return row.message.role === "user" && (this.own.has(row.by) || (row.clientId && this.unsent.has(row.clientId)));
   }
 
-  #takeRows(rows) {
+  #takeRows(rows, more) {
     const [first, last] = [rows[0], rows[rows.length - 1]];
     if (first === this.first && last === this.last) return;
     [this.first, this.last] = [first, last];
     // What was paged stays while the client's rows go on from it; after a reset they are others.
     const at = first && this.rows.length ? first.seq - this.rows[0].seq : 0;
     const joined = at > 0 && this.rows[at] === first;
-    if (!joined && this.rows[0] !== rows[this.rows[0]?.seq - first?.seq]) this.more = true;
+    if (!joined) this.more = more;
     this.rows = joined ? [...this.rows.slice(0, at), ...rows] : rows;
     this.timeline.update(this.rows, !this.more);
   }
@@ -150,10 +151,10 @@ export class Room {
     if (this.paging || !this.more || !first) return;
     this.paging = true;
     try {
-      const { rows, more } = first > 1 ? await this.chat.page({ before: first, limit: PAGE }) : { rows: [], more: false };
+      const { rows, more } = await this.chat.page({ before: first, limit: PAGE });
       if (this.closed || !this.rows.length) return;
       const older = rows.filter((row) => row.seq < this.rows[0].seq);
-      if (older.length && older[older.length - 1].seq !== this.rows[0].seq - 1) return; // the log was exchanged meanwhile
+      if (older.length && older[older.length - 1].seq !== this.rows[0].seq - 1) return; // the log is another one now
       this.more = more;
       this.rows = [...older, ...this.rows];
       this.timeline.update(this.rows, !this.more);
@@ -186,7 +187,7 @@ export class Room {
       tail.replaceChildren(...elements);
     }
     byId("greeting").hidden = this.rows.length > 0 || elements.length > 0 || !status.caughtUp;
-    if (!byId("greeting").hidden) byId("greeting").textContent = `Say something to ${author({ by: "agent" }, this.agent)}.`;
+    byId("greeting").textContent = `Say something to ${author({ by: "agent" }, this.agent)}.`;
   }
 
   #unsentElement(one) {
@@ -210,7 +211,9 @@ export class Room {
   /** What is wrong with the conversation, in a sentence. */
   #trouble({ turn, error, state }) {
     if (state === "closed" && error) {
-      return error.code === "forbidden" ? "You may not read this conversation, or there is no such agent." : error.message;
+      return error.code === "forbidden"
+        ? "You may not read this conversation, or there is no such agent."
+        : error.message;
     }
     const marked = this.rows[this.rows.length - 1]?.finish === "error"; // the row says so itself
     if (turn?.state === "error" && !marked) return "The agent failed to answer. The log of the server says why.";
@@ -251,13 +254,13 @@ export class Room {
     const row = this.rows[this.rows.length - 1];
     if (!caughtUp) return;
     if (!this.spoken || (row && row.seq < this.spoken)) this.spoken = row?.seq ?? 0;
-    const fresh = this.rows.slice(-5).filter((one) => one.seq > this.spoken && !this.#own(one));
+    const fresh = this.rows.slice(-5).filter((one) => one.seq > this.spoken && one.text && !this.#own(one));
     for (const one of fresh) announce(`${author(one, this.agent)}: ${textOf(one.message).slice(0, SPOKEN_MAX)}`);
     const answering = turn?.state === "running";
     if (answering && !this.answering && !fresh.length) announce(`${author({ by: "agent" }, this.agent)} is answering`);
     this.answering = answering;
     this.spoken = row?.seq ?? 0;
-    if (row && (this.told !== row.seq || this.toldHidden) ) {
+    if (row && (this.told !== row.seq || this.toldHidden)) {
       this.told = row.seq;
       this.toldHidden = document.hidden;
       const first = this.rows.find((one) => one.message.role === "user");
@@ -268,7 +271,6 @@ export class Room {
   }
 
   #showLatest() {
-    const latest = byId("latest");
-    latest.hidden = this.timeline.stuck;
+    byId("latest").hidden = this.timeline.stuck;
   }
 }
