@@ -43,7 +43,7 @@ export class Room {
     /** @type {DraftView | null} */
     this.draft = null;
     this.draftId = null;
-    /** @type {Map<string, {one: any, element: HTMLElement}>} */
+    /** @type {Map<string, {one: any, element: HTMLElement, state: HTMLElement}>} */
     this.unsent = new Map();
     this.own = new Set(); // the names this reader has spoken under
     this.timeline = page.timeline;
@@ -166,7 +166,8 @@ export class Room {
   }
 
   #showTail(unsent, draft, status) {
-    const elements = unsent.map((one) => this.#unsentElement(one));
+    const waiting = status.state === "open" ? "Sending …" : "Waits for a connection";
+    const elements = unsent.map((one) => this.#unsentElement(one, waiting));
     const known = new Set(unsent.map((one) => one.clientId));
     for (const id of this.unsent.keys()) if (!known.has(id)) this.unsent.delete(id);
     if (draft?.id !== this.draftId || !draft) {
@@ -190,13 +191,16 @@ export class Room {
     byId("greeting").textContent = `Say something to ${author({ by: "agent" }, this.agent)}.`;
   }
 
-  #unsentElement(one) {
+  #unsentElement(one, waiting) {
     const known = this.unsent.get(one.clientId);
-    if (known?.one === one) return known.element;
+    if (known?.one === one) {
+      if (one.pending && !one.error && known.state.textContent !== waiting) known.state.textContent = waiting;
+      return known.element;
+    }
     const row = { by: "", message: one.message };
     const element = rowElement(row, { conversation: this.conversation, agent: this.agent, own: () => true });
     element.classList.add("unsent");
-    const text = one.error ? `Not sent: ${one.error.message}` : one.pending ? "Sending …" : "Sent";
+    const text = one.error ? `Not sent: ${one.error.message}` : one.pending ? waiting : "Sent";
     const state = h("p", { class: one.error ? "end error" : "end" }, text);
     if (one.error) {
       const again = () => this.send(one.message, { clientId: one.clientId });
@@ -204,7 +208,7 @@ export class Room {
       state.append(" ", h("button", { type: "button", onclick: () => this.chat.discard(one.clientId) }, "Discard"));
     }
     element.append(state);
-    this.unsent.set(one.clientId, { one, element });
+    this.unsent.set(one.clientId, { one, element, state });
     return element;
   }
 
