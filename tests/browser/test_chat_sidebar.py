@@ -116,6 +116,11 @@ async def test_without_a_list_the_page_works(tabs: Tabs) -> None:
         await page.say("one")
         await shown(page, "one", "echo: one")
         await page.until(f"{LISTED}.join() === 'one'")
+        # A conversation in which nothing was said is not worth a line, once one has left it.
+        await page.click("#new button")
+        await page.until(f"{LISTED}.join() === 'New conversation,one'")
+        await page.get("history.back()")
+        await page.until(f"{LISTED}.join() === 'one'")
 
 
 async def test_the_token_is_asked_for_before_a_conversation_is_open(tabs: Tabs) -> None:

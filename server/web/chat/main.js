@@ -51,7 +51,7 @@ function open() {
   room?.close();
   sidebar.open(false);
   sidebar.current = conversation;
-  visited.note(conversation, "");
+  visited.note(conversation, "", false);
   byId("title").textContent = sidebar.title(conversation);
   room = new Room(conversation, { composer, sidebar, timeline, admit });
   sidebar.show();
@@ -88,13 +88,8 @@ async function copy(element) {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (
-    event.key === "Escape" &&
-    !event.defaultPrevented &&
-    !document.querySelector("dialog[open]") &&
-    !byId("stop").hidden
-  )
-    room?.stop();
+  const meant = event.key === "Escape" && !event.isComposing && !event.defaultPrevented;
+  if (meant && !document.querySelector("dialog[open]") && !byId("stop").hidden) room?.stop();
 });
 byId("latest").addEventListener("click", () => {
   timeline.jump();

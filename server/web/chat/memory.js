@@ -58,13 +58,13 @@ export const seen = {
   key: SEEN,
 };
 
-/** The conversations that were open here, and what they began with: `{conversation: {title, at}}`. */
+/** The conversations that were open here: `{conversation: {title, used, at}}`, where something was said if `used`. */
 export const visited = {
   all: () => read(localStorage, VISITED, {}),
-  note(conversation, title) {
+  note(conversation, title, used) {
     const all = read(localStorage, VISITED, {});
-    const known = all[conversation]?.title;
-    all[conversation] = { title: title || known || null, at: Date.now() };
+    const known = all[conversation];
+    all[conversation] = { title: title || known?.title || null, used: used || known?.used || false, at: Date.now() };
     write(
       localStorage,
       VISITED,

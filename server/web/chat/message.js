@@ -86,7 +86,7 @@ function partElement(part, role, conversation) {
 }
 
 function textElement(text, role) {
-  const element = h("div", { class: role === "assistant" ? "text markdown" : "text" });
+  const element = h("div", { class: role === "assistant" ? "text markdown" : "text", dir: "auto" });
   const show = (shown) => {
     if (role === "assistant" && shown.length <= MARKDOWN_MAX) element.replaceChildren(markdown(shown));
     else element.replaceChildren(plain(shown));
@@ -238,7 +238,7 @@ export class DraftView {
   }
 
   #element(part) {
-    if (part.type === "text") return h("div", { class: "text markdown" });
+    if (part.type === "text") return h("div", { class: "text markdown", dir: "auto" });
     if (part.type !== "reasoning") return partElement(part, "assistant", this.conversation);
     // Open while it grows; in the row it is folded.
     return h("details", { open: true }, h("summary", {}, "Reasoning"), h("div", { class: "plain" }));

@@ -268,7 +268,8 @@ export class Room {
       this.told = row.seq;
       this.toldHidden = document.hidden;
       const first = this.rows.find((one) => one.message.role === "user");
-      visited.note(this.conversation, this.rows[0].seq === 1 && first ? textOf(first.message).slice(0, TITLE_MAX) : "");
+      const title = this.rows[0].seq === 1 && first ? textOf(first.message).slice(0, TITLE_MAX) : "";
+      visited.note(this.conversation, title, true);
       this.page.sidebar.told(this.conversation, row, textOf(row.message));
       byId("title").textContent = this.page.sidebar.title(this.conversation);
     }

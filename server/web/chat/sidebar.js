@@ -36,7 +36,11 @@ export class Sidebar {
     byId("menu").addEventListener("click", () => this.open(true));
     byId("hide").addEventListener("click", () => this.open(false));
     byId("shade").addEventListener("click", () => this.open(false));
-    byId("sidebar").addEventListener("keydown", (event) => event.key === "Escape" && this.opened && this.open(false));
+    byId("sidebar").addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !this.opened) return;
+      event.preventDefault(); // it does not stop the answer too
+      this.open(false);
+    });
     addEventListener("storage", (event) => event.key === seen.key && this.show());
     document.addEventListener("visibilitychange", () => document.hidden || this.load());
     setInterval(() => document.hidden || this.load(), AGAIN_MS);
@@ -98,8 +102,9 @@ export class Sidebar {
   show() {
     this.#showAgents();
     const all = new Map([...this.entries].map(([name, one]) => [name, { ...one, time: Date.parse(one.at) }]));
-    for (const [conversation, { at }] of Object.entries(visited.all())) {
-      if (!all.has(conversation)) all.set(conversation, { conversation, time: at });
+    for (const [conversation, { at, used }] of Object.entries(visited.all())) {
+      if (all.has(conversation) || !(used || conversation === this.current)) continue;
+      all.set(conversation, { conversation, time: at });
     }
     const sorted = [...all.values()].sort((a, b) => b.time - a.time);
     let unread = 0;
