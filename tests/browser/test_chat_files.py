@@ -13,6 +13,7 @@ from .scene import OPEN, address, serving, shown
 
 C = "relay/files"
 TWO_MB = "2 MB of text. " * 150_000
+MANY_BYTES = "語" * 400_000
 # A picture of noise, which nothing can compress, as a file.
 NOISE = """async (width, height, name) => {
     const canvas = new OffscreenCanvas(width, height);
@@ -52,13 +53,23 @@ async def test_two_megabytes_of_text_are_refused_before_they_are_sent(tabs: Tabs
     async with serving(Relay) as server:
         page = await tabs.open(address(server, C))
         await page.until(OPEN)
-        await page.get(f"(document.querySelector('#input').value = {json.dumps(TWO_MB)}, 0)")
-        await page.press("Enter")
-        await page.until(f"!{PROBLEM}.hidden")
+        await page.get(f"""(() => {{
+            const data = new DataTransfer();
+            data.setData("text/plain", {json.dumps(TWO_MB)});
+            const event = new ClipboardEvent("paste", {{ clipboardData: data, bubbles: true, cancelable: true }});
+            document.querySelector("#input").dispatchEvent(event);
+        }})()""")
         assert await page.text("#problem") == (
-            "This message is too large: 2.1 MB, and a message may have 1.0 MB. It was not sent."
+            "This text is too large: 2.1 MB, and a message may have 1.0 MB. It was not pasted."
         )
-        assert await page.get("document.querySelector('#input').value.length") == len(TWO_MB)
+        # What has come into the field in another way is refused when it is to be sent; bytes count, not characters.
+        await page.get(f"(document.querySelector('#input').value = {json.dumps(MANY_BYTES)}, 0)")
+        await page.press("Enter")
+        await page.until(f"{PROBLEM}.textContent.endsWith('It was not sent.')")
+        assert await page.text("#problem") == (
+            "This message is too large: 1.2 MB, and a message may have 1.0 MB. It was not sent."
+        )
+        assert await page.get("document.querySelector('#input').value.length") == len(MANY_BYTES)
         assert await page.get("document.querySelectorAll('.row').length") == 0
         await page.get("(document.querySelector('#input').value = '', 0)")
         await page.type("short")
@@ -73,14 +84,14 @@ async def test_a_message_near_the_limit_is_sent_and_shown_in_part(tabs: Tabs) ->
     async with serving(Relay) as server:
         page = await tabs.open(address(server, C))
         await page.until(OPEN)
-        text = "large " * 150_000
+        text = "語" * 300_000
         await page.get(f"(document.querySelector('#input').value = {json.dumps(text)}, 0)")
         await page.press("Enter")
         await page.until("document.querySelector('#rows .text button')")
-        assert await page.text("#rows .text button") == "Show all (900 kB)"
+        assert await page.text("#rows .text button") == "Show all 300,000 characters"
         assert len(await page.text("#rows .text")) < 50_000
         await page.get("document.querySelector('#rows .text button').click()")
-        assert len(await page.text("#rows .text")) > 890_000
+        assert await page.get("document.querySelector('#rows .text').textContent.length") == len(text)
         assert page.errors == []
 
 

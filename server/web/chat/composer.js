@@ -26,13 +26,7 @@ export class Composer {
     });
     this.input.addEventListener("input", () => this.#changed());
     this.input.addEventListener("keydown", (event) => this.#key(event));
-    this.input.addEventListener("paste", (event) => {
-      const files = event.clipboardData?.files;
-      if (files?.length) {
-        event.preventDefault();
-        this.attach(files);
-      }
-    });
+    this.input.addEventListener("paste", (event) => this.#paste(event));
     byId("attach").addEventListener("click", () => byId("files").click());
     byId("files").addEventListener("change", ({ target }) => {
       this.attach(target.files);
@@ -115,6 +109,15 @@ export class Composer {
       }
       this.#complain(`It was not sent: ${error.message}`);
     });
+  }
+
+  #paste(event) {
+    const files = event.clipboardData.files;
+    const size = utf8.encode(event.clipboardData.getData("text")).length;
+    if (!files.length && size <= this.messageMax) return;
+    event.preventDefault();
+    if (files.length) this.attach(files);
+    else this.#complain(this.#tooLarge("This text", size) + " It was not pasted.");
   }
 
   #key(event) {

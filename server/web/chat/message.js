@@ -96,7 +96,8 @@ function textElement(text, role) {
     return element;
   }
   show(text.slice(0, SHOWN_AT_ONCE));
-  const all = h("button", { type: "button", onclick: () => show(text) }, `Show all (${sized(text.length)})`);
+  const label = `Show all ${text.length.toLocaleString()} characters`;
+  const all = h("button", { type: "button", onclick: () => show(text) }, label);
   element.append(h("p", {}, all));
   return element;
 }
