@@ -30,6 +30,7 @@ from .connection import Connection
 from .http import Answer, HttpRequest, Site, Streamed, read_headers, respond
 from .limits import Limits
 from .media import MEDIA_PATH, MediaAnswer
+from .pages import add_pages
 from .protocol import Shut
 from .reaper import Reaper
 
@@ -68,6 +69,7 @@ class Server:
         origins: Sequence[str | None] | None,
         local: bool,
         drain_s: float,
+        web: bool,
     ) -> None:
         self.runtime = runtime
         self.access = access
@@ -83,6 +85,8 @@ class Server:
         self.site.add("/healthz", lambda _: respond(200, "ok\n"))
         self.site.add("/readyz", self._readiness)
         self.site.add(MEDIA_PATH, MediaAnswer(self))
+        if web:
+            add_pages(self.site)
         self._origins = origins
         # Everything is allowed to everybody on this machine: then not to web pages from elsewhere.
         self._local = local
@@ -101,6 +105,11 @@ class Server:
         """Is the address that clients connect to."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"ws://{host}:{self.port}{PATH}"
+
+    @property
+    def page(self) -> str | None:
+        """Is the address of the chat page; None where there is none."""
+        return f"http{self.url.removeprefix('ws').removesuffix(PATH)}/" if self.site.find("/") else None
 
     @property
     def connections(self) -> int:
@@ -322,6 +331,8 @@ class serve:
             that is open to everybody on this machine takes web pages of this machine only.
         limits: all limits, with their defaults.
         drain_s: the window over which sockets are closed when it stops.
+        web: serves the chat page at `/`, and `/parlatory.js`. Behind a reverse proxy, or with cookies, `origins` lists
+            the address that people open it at.
 
     Raises:
         ValueError: it would serve everybody beyond this machine, which was not asked for; or an origin is none.
@@ -340,6 +351,7 @@ class serve:
         origins: Sequence[str | None] | None = None,
         limits: Limits | None = None,
         drain_s: float = 10,
+        web: bool = True,
     ) -> None:
         limits = limits or Limits()
         access = Access(authenticate, authorize, limits.authorize_timeout_s)
@@ -366,6 +378,7 @@ class serve:
             origins=origins,
             local=local,
             drain_s=drain_s,
+            web=web,
         )
 
     def __await__(self) -> Generator[Any, None, Server]:
