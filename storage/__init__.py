@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .names import AGENT_NAME, CONTROL, check_name, split_name
     from .opening import open_engine
     from .rows import Row, StoredMessage
+    from .statistics import Latency, StorageStatistics
 
 __all__ = [
     "AGENT_NAME",
@@ -72,6 +73,7 @@ __all__ = [
     "HookError",
     "Image",
     "InvalidName",
+    "Latency",
     "Listing",
     "LogStorage",
     "Message",
@@ -89,6 +91,7 @@ __all__ = [
     "StorageError",
     "StorageFailed",
     "StorageFull",
+    "StorageStatistics",
     "StoredMessage",
     "SystemMessage",
     "Text",
@@ -140,6 +143,7 @@ _HOME = {
     "HookError": ".errors",
     "Image": ".messages",
     "InvalidName": ".errors",
+    "Latency": ".statistics",
     "Listing": ".engine",
     "LogStorage": ".log",
     "Message": ".messages",
@@ -157,6 +161,7 @@ _HOME = {
     "StorageError": ".errors",
     "StorageFailed": ".errors",
     "StorageFull": ".errors",
+    "StorageStatistics": ".statistics",
     "StoredMessage": ".rows",
     "SystemMessage": ".messages",
     "Text": ".messages",

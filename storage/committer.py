@@ -19,6 +19,7 @@ from .engine import Batch, Committed, NewRow, Partition, Told, check_batch
 from .errors import ClientIdConflict, Conflict, StorageBusy, StorageClosed, StorageError, StorageFailed, TooLarge
 from .instants import now_us
 from .rows import Row
+from .statistics import Latency, StorageStatistics
 
 __all__ = ["ClientKey", "Committer", "Constraint", "Disk", "First", "Group", "Item", "Plan", "Refused", "plan_group"]
 
@@ -199,7 +200,8 @@ class Committer:
     """Commits batches of many partitions in groups.
 
     Attributes:
-        rows, groups: rows committed and groups written since it was made.
+        rows, groups, duplicates: rows committed, groups written and repeats answered since it was made.
+        commits: how long the groups took.
         failed: what stopped it for good, or None.
     """
 
@@ -214,6 +216,8 @@ class Committer:
     ) -> None:
         self.rows = 0
         self.groups = 0
+        self.duplicates = 0
+        self.commits = Latency()
         self.failed: StorageFailed | None = None
         self._disk = disk
         self._queue_rows_max = queue_rows_max
@@ -238,6 +242,10 @@ class Committer:
     async def commit(self, partition: Partition, batch: Batch, told: Told | None) -> Committed:
         """Waits for its turn and returns the outcome of a batch; see `Engine.commit`."""
         return await self._enqueue(partition, batch, told)
+
+    def statistics(self, pinned: int = 0) -> StorageStatistics:
+        """Returns what it has done, and what waits; see `Engine.statistics`."""
+        return StorageStatistics(self.rows, self.groups, self.duplicates, self._queued_rows, pinned, self.commits)
 
     async def close(self) -> None:
         """Refuses new batches and returns once the queue is empty."""
@@ -328,6 +336,8 @@ class Committer:
         # A repeat is answered as such even where its `expected_seq` has passed; any other is found when it is written.
         wanted = [item.client_key for item in items if item.client_key and item.batch.expected_seq is not None]
         known = await self._disk.find(wanted) if wanted else {}
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         plan = plan_group(items, known, self._disk.free_key(), self._clock())
         if plan.group:
             try:
@@ -337,6 +347,7 @@ class Committer:
                 plan = plan_group(items, known, self._disk.free_key(), self._clock())
                 if plan.group:
                     await self._disk.write(plan.group)
+            self.commits.observe(loop.time() - begun)
         return plan
 
     def _stop(self, error: StorageFailed) -> None:
@@ -354,6 +365,8 @@ class Committer:
             if isinstance(outcome, Exception):
                 _reject(item.future, outcome)
                 continue
+            if outcome.duplicate:
+                self.duplicates += 1
             if outcome.rows:
                 item.partition.head = outcome.seq
                 item.partition.at = outcome.rows[-1].at

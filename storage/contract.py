@@ -11,84 +11,23 @@ An engine of your own runs them with pytest and pytest-asyncio (`asyncio_mode = 
             return await MyEngine.open(place_of(engine))
 
 The tests close what they open, and need nothing but an empty engine each. For failures that show their values, call
-`pytest.register_assert_rewrite("parlatory.storage.contract")` before the import.
+`pytest.register_assert_rewrite("parlatory.storage.contract", "parlatory.storage.contract_lists")` before the import.
 """
 
 from __future__ import annotations
 
 import asyncio
-import unittest
-from collections.abc import AsyncIterator, Awaitable, Iterable
-from contextlib import asynccontextmanager
-from typing import TypeVar
-from zlib import crc32
 
+from .contract_base import NAMES, batch, raised, row, seqs, texts
+from .contract_lists import ListContract
 from .engine import Batch, Committed, Engine, NewRow, Partition
 from .errors import ClientIdConflict, Conflict, InvalidName, StorageClosed
 from .rows import Row
 
 __all__ = ["EngineContract"]
 
-Error = TypeVar("Error", bound=BaseException)
-
-NAMES = [
-    "bot/a", "bot/A", "bot/\u0430", "bot/a ", "bot/a/b", "bot/a/", "bot//a", "bot/..", "bot/../bot/a", "bot/.",
-    "bot/%61", "bot/a%", "bot/a_", "bot/\u00e9", "bot/\u2028", "bot/\U0010ffff", "bot/" + "\U0001f600" * 128,
-    "bot/'; DROP TABLE message; --", "bot-2/a", "bot2/a",
-]  # fmt: skip
-
-HEAD, TAIL = b'{"role":"user","content":"', b'"}'
-
-
-def row(text: str = "hi", *, by: str = "user", client_id: str | None = None) -> NewRow:
-    """Makes a row."""
-    body = HEAD + text.encode() + TAIL
-    return NewRow(body=body, by=by, client_id=client_id, digest=None if client_id is None else crc32(body))
-
-
-def batch(*texts: str) -> Batch:
-    """Makes a batch of rows."""
-    return Batch(rows=[row(text) for text in texts])
-
-
-def texts(rows: Iterable[Row]) -> list[str]:
-    """Returns what rows made by `row` say."""
-    return [row.body.removeprefix(HEAD).removesuffix(TAIL).decode() for row in rows]
-
-
-def seqs(rows: Iterable[Row]) -> list[int]:
-    """Returns the seqs of rows."""
-    return [row.seq for row in rows]
-
-
-async def raised(kind: type[Error], awaitable: Awaitable[object]) -> Error:
-    """Returns the error that an awaitable ends with; fails if it ends otherwise."""
-    try:
-        await awaitable
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__} was raised")
-
-
-class EngineContract:
+class EngineContract(ListContract):
     """Is what every engine keeps. A subclass named `Test...` gives `open` and `reopen`; see the module."""
-
-    async def open(self) -> Engine:
-        """Opens an engine that holds nothing yet."""
-        raise NotImplementedError
-
-    async def reopen(self, engine: Engine) -> Engine:
-        """Closes an engine and opens its data again; as it stands, for engines whose data ends with them."""
-        raise unittest.SkipTest("this engine keeps nothing once it is closed")
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Engine]:
-        """Opens an engine for one test."""
-        engine = await self.open()
-        try:
-            yield engine
-        finally:
-            await engine.close()
 
     # -- partitions
 
@@ -427,21 +366,18 @@ class EngineContract:
                 found = await partition.read()
                 assert (seqs(found), texts(found)) == ([1, 2, 3, 4, 5, 6, 7, 8], wanted)
 
-    async def test_lists(self) -> None:
-        """T16: conversations come by name, by agent if asked, in pages."""
+    async def test_statistics(self) -> None:
+        """Rows, transactions and repeats are counted; what waits is known."""
         async with self.opened() as engine:
-            names = ["a/1", "bot/2", "bot/1", "bot-x/1", "bot/\U0010ffff", "bot0/1", "c/1", "bot/a/b"]
-            for name in names:
-                outcome = await (await engine.partition(name)).commit(batch("1", "2"))
-            assert [found.name for found in await engine.list()] == sorted(names)
-            bots = [name for name in sorted(names) if name.startswith("bot/")]
-            assert [found.name for found in await engine.list(agent="bot")] == bots
-            assert [found.name for found in await engine.list(agent="bot", after=bots[0])] == bots[1:]
-            assert [found.name for found in await engine.list(agent="bot", after="a/1", limit=2)] == bots[:2]
-            assert [found.name for found in await engine.list(after="bot/1", limit=2)] == ["bot/2", "bot/a/b"]
-            assert list(await engine.list(agent="nobody")) == []
-            (last,) = [found for found in await engine.list() if found.name == names[-1]]
-            assert (last.head, last.at) == (2, outcome.rows[-1].at)
+            partition = await engine.partition("bot/a")
+            send = Batch(rows=[row(client_id="c")])
+            futures = [partition.submit(each) for each in (batch("1", "2"), send)]
+            assert engine.statistics.queued_rows == 3
+            await asyncio.gather(*futures)
+            await partition.commit(send)
+            counted = engine.statistics
+            assert (counted.rows, counted.duplicates, counted.queued_rows, counted.pinned) == (3, 1, 0, 0)
+            assert 1 <= counted.groups <= counted.commits.count
 
     # -- keys, timers, work
 

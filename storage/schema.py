@@ -11,6 +11,8 @@ last pages, where a table clustered by conversation writes 2.7 times the pages.
 
 from __future__ import annotations
 
+from . import activity
+
 __all__ = [
     "APPLICATION_ID",
     "DUE",
@@ -28,7 +30,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x7061726C  # "parl"
-VERSION = 1
+VERSION = 2
 
 MIGRATIONS: dict[int, str] = {
     1: """
@@ -76,6 +78,7 @@ CREATE TABLE work (
   since INTEGER NOT NULL
 );
 """,
+    2: activity.TABLES,
 }
 """Forward migrations: version to the script that leads to it."""
 
@@ -122,6 +125,7 @@ CREATE TEMP TRIGGER batch_works INSTEAD OF INSERT ON batch WHEN NEW.works IS NOT
     (SELECT json_extract(value, '$[0]') FROM json_each(NEW.works) WHERE json_extract(value, '$[1]') IS NULL);
 END;
 """
+TEMPORARY += activity.TEMPORARY
 
 INSERT_BATCH = "INSERT INTO batch (rows, bodies, names, puts, deletes, timers, works) VALUES (?, ?, ?, ?, ?, ?, ?)"
 

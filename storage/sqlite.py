@@ -25,13 +25,28 @@ from urllib.parse import quote
 import aiosqlite
 import msgspec
 
-from . import schema
+from . import activity, schema
 from .committer import ClientKey, Committer, Constraint, First, Group, Refused
-from .engine import Batch, Committed, Due, Engine, LastRow, Listing, Partition, Rows, Told
+from .engine import (
+    LISTED_BYTES_MAX,
+    LISTED_ROWS_MAX,
+    Batch,
+    Committed,
+    Due,
+    Engine,
+    LastRow,
+    Listing,
+    Order,
+    Partition,
+    Rows,
+    Told,
+    check_listing,
+)
 from .errors import SchemaMismatch, StorageBusy, StorageClosed, StorageError, StorageFailed, StorageFull
 from .filesystem import network_file_system
 from .lock import DirectoryLock
 from .rows import Row
+from .statistics import StorageStatistics
 
 __all__ = ["Connect", "Connection", "Durability", "SqliteDisk", "SqliteEngine"]
 
@@ -44,6 +59,11 @@ PINNED_BYTES_WARN = 256 << 20
 WAL_KEPT_BYTES = 64 << 20
 FRAME_BYTES = 4096 + 24
 LAST_NAME = "\U0010ffff"
+# How many fresh rows are folded into the index of activity at a time; a list reads as many.
+FOLD_ROWS = 1024
+# So many conversations are sorted for a list sooner than the activity is followed until enough of them are found.
+FEW_CONVERSATIONS = 4_000
+LIKE_LITERALLY = str.maketrans({character: f"|{character}" for character in "|%_"})
 
 logger = logging.getLogger("parlatory.storage")
 _encode = msgspec.json.Encoder().encode
@@ -83,14 +103,19 @@ class SqliteDisk:
 
     Attributes:
         epoch: names this incarnation of the file.
+        pinned: how often the WAL was found grown over what is warned of.
     """
 
-    def __init__(self, path: Path, writer: Connection | None, reader: Connection, epoch: str, free_key: int) -> None:
+    def __init__(
+        self, path: Path, writer: Connection | None, reader: Connection, epoch: str, free_key: int, fresh: int
+    ) -> None:
         self.epoch = epoch
+        self.pinned = 0
         self._path = path
         self._writer = writer
         self._reader = reader
         self._free_key = free_key
+        self._fresh = fresh  # rows that are not in the index of activity
         self._written = 0  # bytes that the WAL has grown by since the last complete checkpoint, an upper estimate
         self._pinned_warned = False
         self._reads = 0
@@ -111,9 +136,9 @@ class SqliteDisk:
                 await _prepare_writer(writer, path, durability)
             reader = await _connected(connect, path, "ro")
             undo.push_async_callback(reader.close)
-            epoch, highest = await _prepare_reader(reader, path)
+            epoch, highest, fresh = await _prepare_reader(reader, path)
             undo.pop_all()
-        return cls(path, writer, reader, epoch, highest + 1)
+        return cls(path, writer, reader, epoch, highest + 1, fresh)
 
     @property
     def read_only(self) -> bool:
@@ -159,6 +184,7 @@ class SqliteDisk:
         except sqlite3.Error as error:
             raise _translated(error) from error
         self._free_key += len(group.names)
+        self._fresh += len(group.rows)
         self._written += _wal_bytes(group)
 
     async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
@@ -167,9 +193,27 @@ class SqliteDisk:
         return {_client_key(key): First(seq, digest) for key, seq, digest in rows}
 
     async def tidy(self) -> None:
-        """Checkpoints if it is time; see `Disk.tidy`."""
-        if self._written < CHECKPOINT_BYTES:
+        """Folds what is fresh, and checkpoints, if it is time; see `Disk.tidy`."""
+        if self._fresh >= FOLD_ROWS:
+            await self._fold()
+        if self._written >= CHECKPOINT_BYTES:
+            await self._checkpoint()
+
+    async def _fold(self) -> None:
+        assert self._writer is not None
+        try:
+            await self._writer.execute_fetchall(activity.FOLD)
+        except sqlite3.Error as error:
+            if isinstance(failure := _translated(error), StorageFailed):
+                raise failure from error
+            logger.warning("the index of activity of %s lags behind, lists take longer: %s", self._path, error)
+            self._fresh = FOLD_ROWS // 2
             return
+        # Three trees, of more than 64 entries a page.
+        self._written += 3 * FRAME_BYTES * min(self._fresh, 1 + self._free_key // 64)
+        self._fresh = 0
+
+    async def _checkpoint(self) -> None:
         assert self._writer is not None
         self._may_read.clear()
         try:
@@ -189,6 +233,7 @@ class SqliteDisk:
         self._written = CHECKPOINT_BYTES * 3 // 4  # pinned by somebody else's reader: again after 4 MiB
         if frames * FRAME_BYTES > PINNED_BYTES_WARN and not self._pinned_warned:
             self._pinned_warned = True
+            self.pinned += 1
             size = frames * FRAME_BYTES >> 20
             logger.warning("the WAL of %s has grown to %d MiB: another program keeps reading it", self._path, size)
 
@@ -293,12 +338,38 @@ class SqliteEngine(Engine):
             return {}
         return dict(await self._disk.fetch(schema.KEYS, (partition.key, prefix)))
 
-    async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:
+    async def list(
+        self,
+        *,
+        order: Order = "name",
+        agent: str | None = None,
+        by: str | None = None,
+        search: str = "",
+        after: str = "",
+        limit: int = 100,
+    ) -> Sequence[Listing]:
         """Returns conversations; see `Engine.list`."""
-        end = LAST_NAME
-        if agent is not None:
-            after, end = max(after, f"{agent}/"), f"{agent}0"  # "0" is the character behind "/"
-        return [Listing(*row) for row in await self._disk.fetch(schema.LIST, (after, end, limit))]
+        place = check_listing(order, by, search, after)
+        # "0" is the character behind "/".
+        start, end = ("", LAST_NAME) if agent is None else (f"{agent}/", f"{agent}0")
+        if order == "name":
+            found = await self._disk.fetch(schema.LIST, (max(after, start), end, limit))
+            return [Listing(name, head, at, name) for name, head, at in found]
+        pattern = f"%{search.translate(LIKE_LITERALLY)}%"
+        few = await self._few(by, pattern if search else None)
+        parameters = [place, start, end, pattern, by, limit, LISTED_BYTES_MAX, LISTED_ROWS_MAX]
+        if few is None:
+            return [_listing(*row) for row in await self._disk.fetch(activity.LIST_ALL, parameters)]
+        return [_listing(*row) for row in await self._disk.fetch(activity.LIST_FEW, (*parameters, _json(few)))]
+
+    async def _few(self, by: str | None, pattern: str | None) -> Sequence[int] | None:
+        """Returns the conversations that an author or a text leaves, if there are few; None if there are many."""
+        for statement, wanted in ((activity.FEW_BY, by), (activity.FEW_NAMED, pattern)):
+            if wanted is not None:
+                found = await self._disk.fetch(statement, (wanted, FEW_CONVERSATIONS + 1))
+                if len(found) <= FEW_CONVERSATIONS:
+                    return [key for (key,) in found]
+        return None
 
     async def due(self, *, now: int, after: int = 0, limit: int = 100) -> Sequence[Due]:
         """Returns what waits; see `Engine.due`."""
@@ -322,6 +393,17 @@ class SqliteEngine(Engine):
     def failed(self) -> BaseException | None:
         """Is the error that stopped the engine for good; see `Engine.failed`."""
         return self._committer.failed
+
+    @property
+    def statistics(self) -> StorageStatistics:
+        """Is what was counted; see `Engine.statistics`."""
+        return self._committer.statistics(self._disk.pinned)
+
+
+def _listing(name: str, head: int, at: int, place: int, *columns: Any) -> Listing:
+    """Returns a row of a list by activity."""
+    last = None if columns[4] is None else Row(head, at, *columns[:5])
+    return Listing(name, head, at, str(place), last, None if columns[5] is None else Row(*columns[5:]))
 
 
 def _json(rows: object) -> str:
@@ -418,8 +500,8 @@ async def _prepare_writer(writer: Connection, path: Path, durability: Durability
         raise _translated(error) from error
 
 
-async def _prepare_reader(reader: Connection, path: Path) -> tuple[str, int]:
-    """Sets the reader up; returns the epoch and the highest key of a conversation."""
+async def _prepare_reader(reader: Connection, path: Path) -> tuple[str, int, int]:
+    """Sets the reader up; returns the epoch, the highest key of a conversation, and how many rows are fresh."""
     run = reader.execute_fetchall
     try:
         await run(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
@@ -430,9 +512,10 @@ async def _prepare_reader(reader: Connection, path: Path) -> tuple[str, int]:
             raise SchemaMismatch(f"{path} has schema {version}: opened by a server, it would get {schema.VERSION}")
         ((epoch,),) = await run("SELECT value FROM meta WHERE key = 'epoch'")
         ((highest,),) = await run("SELECT coalesce(max(id), 0) FROM conversation")
+        ((fresh,),) = await run(activity.FRESH)
     except sqlite3.Error as error:
         raise _translated(error) from error
-    return epoch, highest
+    return epoch, highest, fresh
 
 
 async def _finish(writer: Connection, path: Path) -> None:

@@ -34,6 +34,7 @@ from parlatory.storage import (
     user_message,
 )
 from parlatory.storage import sqlite as sqlite_module
+from parlatory.storage.schema import VERSION
 from parlatory.storage.sqlite import FILE, Connection, SqliteEngine, connect_aiosqlite
 
 
@@ -134,7 +135,7 @@ async def test_settings(engine: SqliteEngine, tmp_path: Path) -> None:
     with database(tmp_path) as other:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert other.execute("PRAGMA auto_vacuum").fetchone() == (2,)
-        assert other.execute("PRAGMA user_version").fetchone() == (1,)
+        assert other.execute("PRAGMA user_version").fetchone() == (VERSION,)
         assert other.execute("PRAGMA application_id").fetchone() == (0x7061726C,)
         # Whoever looks into the file finds what was said as text.
         assert other.execute("SELECT json_extract(body, '$.content') FROM message").fetchone() == ("hi",)
@@ -218,10 +219,10 @@ async def test_a_full_page_is_not_read_behind_its_end(engine: SqliteEngine) -> N
 async def test_a_newer_schema_is_refused_before_a_write(engine: SqliteEngine, tmp_path: Path) -> None:
     await engine.close()
     with database(tmp_path) as other:
-        other.execute("PRAGMA user_version = 2")
+        other.execute(f"PRAGMA user_version = {VERSION + 1}")
     before = (tmp_path / FILE).read_bytes()
     for read_only in (False, True):
-        with pytest.raises(SchemaMismatch, match="schema 2, not 1: install a newer parlatory"):
+        with pytest.raises(SchemaMismatch, match=f"schema {VERSION + 1}, not {VERSION}: install a newer parlatory"):
             await SqliteEngine.open(tmp_path, read_only=read_only)
     assert (tmp_path / FILE).read_bytes() == before
     assert (tmp_path / "LOCK").read_bytes() == b""
