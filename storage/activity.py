@@ -1,10 +1,10 @@
 """Which conversations were active last, and who has spoken in which: an index over the log that appends do not pay for.
 
 `message.id` counts the rows of all conversations in the order of their commits, so the id of a conversation's last row
-is its activity. An index that moved with every append would write two more pages each time. Instead the rows behind the
-highest id in `activity` are **fresh**: a list finds them by reading those rows, and the writer folds them into the index
-between two groups, some thousand at a time, in a transaction of its own. Nothing has to be made good after a crash: what
-was not folded is fresh still.
+is its activity. An index that moved with every append would write two more pages each time. Instead the rows behind
+the highest id in `activity` are **fresh**: a list finds them by reading those rows, and the writer folds them into the
+index between two groups, some thousand at a time, in a transaction of its own. Nothing has to be made good after a
+crash: what was not folded is fresh still.
 """
 
 from __future__ import annotations

@@ -100,8 +100,10 @@ async def test_an_older_file_is_folded_when_it_is_opened(tmp_path: Path) -> None
         for key, name in enumerate("abc", 1):
             old.execute("INSERT INTO conversation (id, name) VALUES (?, ?)", (key, f"bot/{name}"))
         for key, seq, author in ((1, 1, "ann"), (2, 1, "bob"), (1, 2, "bob")):
-            row = (key, seq, 5, len(BODY), author, BODY.decode())
-            old.execute("INSERT INTO message (conversation, seq, at, size, author, body) VALUES (?, ?, ?, ?, ?, ?)", row)
+            old.execute(
+                "INSERT INTO message (conversation, seq, at, size, author, body) VALUES (?, ?, 5, ?, ?, ?)",
+                (key, seq, len(BODY), author, BODY.decode()),
+            )
         old.commit()
     engine = await SqliteEngine.open(tmp_path)
     assert folded(tmp_path) == (2, 3)
@@ -151,4 +153,4 @@ def test_lists_search_and_do_not_scan() -> None:
             for table in ("c", "m", "f", "b", "message", "activity", "member", "conversation"):
                 assert not any(step == f"SCAN {table}" or step.startswith(f"SCAN {table} ") for step in steps), plan
             if statement == activity.LIST_ALL:
-                assert any(step.startswith("SEARCH a USING INDEX") and "last<?" in step for step in steps), plan
+                assert any(step.startswith("SEARCH a USING") and "last<?" in step for step in steps), plan
