@@ -29,6 +29,7 @@ from .access import Access, Authenticate, Authorize
 from .connection import Connection
 from .http import HttpRequest, Site, read_headers, respond
 from .limits import Limits
+from .pages import add_pages
 from .protocol import Shut
 from .reaper import Reaper
 
@@ -67,6 +68,7 @@ class Server:
         origins: Sequence[str | None] | None,
         local: bool,
         drain_s: float,
+        web: bool,
     ) -> None:
         self.runtime = runtime
         self.access = access
@@ -81,6 +83,8 @@ class Server:
         self.site = Site(access, lambda: self.clock())
         self.site.add("/healthz", lambda _: respond(200, "ok\n"))
         self.site.add("/readyz", self._readiness)
+        if web:
+            add_pages(self.site)
         self._origins = origins
         # Everything is allowed to everybody on this machine: then not to web pages from elsewhere.
         self._local = local
@@ -313,6 +317,8 @@ class serve:
             that is open to everybody on this machine takes web pages of this machine only.
         limits: all limits, with their defaults.
         drain_s: the window over which sockets are closed when it stops.
+        web: serves the chat page at `/`, and `/parlatory.js`. Behind a reverse proxy, or with cookies, `origins` lists
+            the address that people open it at.
 
     Raises:
         ValueError: it would serve everybody beyond this machine, which was not asked for; or an origin is none.
@@ -331,6 +337,7 @@ class serve:
         origins: Sequence[str | None] | None = None,
         limits: Limits | None = None,
         drain_s: float = 10,
+        web: bool = True,
     ) -> None:
         limits = limits or Limits()
         access = Access(authenticate, authorize, limits.authorize_timeout_s)
@@ -357,6 +364,7 @@ class serve:
             origins=origins,
             local=local,
             drain_s=drain_s,
+            web=web,
         )
 
     def __await__(self) -> Generator[Any, None, Server]:

@@ -104,6 +104,9 @@ def _parser() -> argparse.ArgumentParser:
         "--origin", action="append", metavar="URL",
         help="an Origin whose pages may connect, such as https://chat.example; may repeat; needed with cookies",
     )  # fmt: skip
+    serve.add_argument(
+        "--no-web", dest="web", action="store_false", help="serve no pages: neither the chat page at / nor parlatory.js"
+    )
     serve.set_defaults(run=_serve)
 
     chat = commands.add_parser("chat", help="talk in a conversation")
@@ -203,6 +206,7 @@ async def _serve_until_stopped(application: Application, options: argparse.Names
             # A client that is no browser could name any Origin: it may as well name none.
             origins=options.origin and [*options.origin, None],
             drain_s=options.drain,
+            web=options.web,
         )
         async with runtime:
             server = await serving

@@ -1,0 +1,124 @@
+// Markdown to nodes. HTML in a text is text; what the parser makes of the rest passes the sanitiser.
+
+import { Marked } from "../vendor/marked.esm.js";
+import DOMPurify from "../vendor/purify.es.mjs";
+import { h } from "./dom.js";
+
+const SAFE = {
+  ALLOWED_TAGS: [
+    "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "strong",
+    "table", "tbody", "td", "th", "thead", "tr", "ul",
+  ],
+  ALLOWED_ATTR: ["align", "class", "href", "start", "title"],
+  ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+  ALLOW_ARIA_ATTR: false,
+  ALLOW_DATA_ATTR: false,
+  RETURN_DOM_FRAGMENT: true,
+};
+const LANGUAGE = /^language-([\w+#.-]{1,20})$/;
+// Between two renderings of a text that grows, ms: at least this, and this many times what the last one took.
+const PAUSE_MS = 50;
+const PAUSE_PER_COST = 10;
+
+const escaped = (text) => text.replace(/[&<>"']/g, (one) => `&#${one.charCodeAt(0)};`);
+
+const marked = new Marked({
+  async: false,
+  breaks: true,
+  gfm: true,
+  tokenizer: { html: () => undefined, tag: () => undefined },
+  renderer: {
+    // The page's own headings are h1 and h2.
+    heading({ tokens, depth }) {
+      const level = Math.min(depth + 2, 6);
+      return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
+    },
+    checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
+    // A picture from elsewhere would tell its host who reads: it is a link.
+    image: ({ href, text }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,
+  },
+});
+
+/** @param {any[]} tokens @returns {DocumentFragment} */
+function nodes(tokens) {
+  const fragment = /** @type {any} */ (DOMPurify.sanitize(marked.parser(tokens), SAFE));
+  for (const link of fragment.querySelectorAll("a")) {
+    link.target = "_blank";
+    link.rel = "noopener noreferrer nofollow";
+  }
+  for (const table of fragment.querySelectorAll("table")) {
+    const frame = h("div", { class: "table", tabindex: "0", role: "region", "aria-label": "Table" });
+    table.replaceWith(frame);
+    frame.append(table);
+  }
+  for (const block of fragment.querySelectorAll("pre")) {
+    const language = LANGUAGE.exec(block.firstElementChild?.className ?? "")?.[1] ?? "";
+    const label = language ? `Code, ${language}` : "Code";
+    const copy = h("button", { type: "button", class: "copy" }, "Copy");
+    const frame = h("div", { class: "code" }, h("div", { class: "caption" }, h("span", {}, language || "code"), copy));
+    block.replaceWith(frame);
+    block.tabIndex = 0;
+    block.setAttribute("role", "region");
+    block.setAttribute("aria-label", label);
+    frame.append(block);
+  }
+  return fragment;
+}
+
+/** Renders a whole text. @param {string} text @returns {DocumentFragment} */
+export function markdown(text) {
+  return nodes(marked.lexer(text));
+}
+
+/**
+ * Is a text that grows. The blocks that nothing can change any more are rendered once; the last ones again and again,
+ * as seldom as they are costly.
+ */
+export class GrowingText {
+  /** @param {HTMLElement} element holds nothing else */
+  constructor(element) {
+    this.element = element;
+    this.text = "";
+    this.settled = 0; // characters whose blocks stay as they are
+    /** @type {ChildNode[]} */
+    this.open = []; // the nodes of the rest
+    this.next = 0;
+  }
+
+  /** Takes the text as it is now. Returns whether it shows it: if not, it is to be told again soon. */
+  update(text) {
+    if (text.includes("\r")) text = text.replace(/\r\n?/g, "\n"); // as the parser counts
+    if (text === this.text) return true;
+    const begin = performance.now();
+    if (begin < this.next) return false;
+    if (!text.startsWith(this.text)) {
+      this.element.replaceChildren();
+      this.settled = 0;
+      this.open = [];
+    }
+    this.text = text;
+    const tokens = marked.lexer(text.slice(this.settled));
+    for (const node of this.open) node.remove();
+    const last = lastOpen(tokens);
+    if (last > 0) {
+      const done = tokens.splice(0, last);
+      this.element.append(nodes(done));
+      for (const token of done) this.settled += token.raw.length;
+    }
+    const rest = nodes(tokens);
+    this.open = [...rest.childNodes];
+    this.element.append(rest);
+    const end = performance.now();
+    this.next = end + Math.max(PAUSE_MS, (end - begin) * PAUSE_PER_COST);
+    return true;
+  }
+}
+
+/** Returns where the last two blocks begin: what comes can still change their kind. */
+function lastOpen(tokens) {
+  let blocks = 0;
+  for (let index = tokens.length - 1; index >= 0; index--) {
+    if (tokens[index].type !== "space" && ++blocks === 2) return index;
+  }
+  return 0;
+}

@@ -1,0 +1,203 @@
+// A message as elements: who and when, its parts, how it ended.
+
+import { byId, decoded, download, h, sized } from "./dom.js";
+import { GrowingText, markdown } from "./markdown.js";
+
+const SHOWN_AT_ONCE = 40_000; // characters of a text; more on demand
+const MARKDOWN_MAX = 400_000; // characters; longer texts stay plain
+const PICTURE = /^image\/(?:png|jpeg|gif|webp|avif)$/;
+const ENDS = {
+  stopped: "Stopped",
+  error: "Failed: the answer ends here",
+  interrupted: "Interrupted by a restart of the server",
+};
+const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const DAY = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" });
+
+/** Says who speaks: `eliza` as `Eliza`, `user:ann` as `ann`. */
+export function author(row, agent) {
+  if (row.by === "agent") return agent.charAt(0).toUpperCase() + agent.slice(1);
+  return row.by?.startsWith("anonymous") ? "Somebody" : (row.by ?? "").replace(/^user:/, "");
+}
+
+/** All text of a message. */
+export function textOf(message) {
+  if (typeof message.content === "string") return message.content;
+  return message.content.filter((part) => part.type === "text").map((part) => part.text).join("\n\n");
+}
+
+/**
+ * Makes the element of a row or of a send that is not acknowledged yet.
+ * @param {any} row
+ * @param {{agent: string, own: (row: any) => boolean, previous?: any}} context
+ */
+export function rowElement(row, { agent, own, previous }) {
+  const mine = own(row);
+  const role = row.message.role;
+  const kind = role === "user" ? (mine ? "user mine" : "user") : role;
+  const same = previous && previous.by === row.by && sameDay(previous, row) && previous.message.role === role;
+  const element = h("li", { class: `row ${kind}${same ? " same" : ""}`, "data-seq": row.seq });
+  if (row.at && !(previous && sameDay(previous, row))) {
+    element.append(h("p", { class: "day" }, DAY.format(new Date(row.at))));
+  }
+  const time = row.at && h("time", { datetime: row.at }, TIME.format(new Date(row.at)));
+  const name = role === "system" ? "System" : role === "tool" ? "Tool" : mine ? "You" : author(row, agent);
+  element.append(h("div", { class: "head" }, h("span", { class: "name" }, name), time));
+  const body = h("div", { class: "body" });
+  for (const part of parts(row.message)) body.append(partElement(part, role));
+  element.append(body);
+  if (ENDS[row.finish]) element.append(h("p", { class: `end ${row.finish}` }, ENDS[row.finish]));
+  return element;
+}
+
+function sameDay(one, other) {
+  return !other.at || !one.at || new Date(one.at).toDateString() === new Date(other.at).toDateString();
+}
+
+function parts(message) {
+  return typeof message.content === "string" ? [{ type: "text", text: message.content }] : message.content;
+}
+
+function partElement(part, role) {
+  switch (part.type) {
+    case "text":
+      return textElement(part.text, role);
+    case "image":
+    case "file":
+      return fileElement(part);
+    case "reasoning":
+      return folded("Reasoning", () => (part.text ? plain(part.text) : plain("(kept by the provider)")));
+    case "tool-call":
+      return folded(`Called ${part.toolName}`, () => code(part.invalid ?? part.input));
+    case "tool-result":
+      return folded(`${failed(part.output) ? "Failure" : "Result"} of ${part.toolName}`, () => outputElement(part.output));
+    default:
+      return folded(part.kind ?? part.type, () => code(part.data ?? part));
+  }
+}
+
+function textElement(text, role) {
+  const element = h("div", { class: role === "assistant" ? "text markdown" : "text" });
+  const show = (shown) => {
+    if (role === "assistant" && shown.length <= MARKDOWN_MAX) element.replaceChildren(markdown(shown));
+    else element.replaceChildren(plain(shown));
+  };
+  if (text.length <= SHOWN_AT_ONCE) {
+    show(text);
+    return element;
+  }
+  show(text.slice(0, SHOWN_AT_ONCE));
+  const all = h("button", { type: "button", onclick: () => show(text) }, `Show all (${sized(text.length)})`);
+  element.append(h("p", {}, all));
+  return element;
+}
+
+function fileElement(part) {
+  const name = part.filename ?? (part.type === "image" ? "picture" : "file");
+  if (part.data !== undefined) {
+    if (PICTURE.test(part.mediaType ?? "")) {
+      const picture = h("img", { src: `data:${part.mediaType};base64,${part.data}`, alt: name });
+      return h("button", { type: "button", class: "picture", "aria-label": `Show ${name}`, onclick: () => enlarge(picture) }, picture);
+    }
+    const size = sized(Math.floor((part.data.length * 3) / 4));
+    const save = () => download(decoded(part.data), name);
+    return h("button", { type: "button", class: "file", onclick: save }, `⤓ ${name}`, h("small", {}, size));
+  }
+  if (/^https?:/i.test(part.url ?? "")) {
+    return h("a", { class: "file", href: part.url, target: "_blank", rel: "noopener noreferrer nofollow" }, `↗ ${name}`);
+  }
+  return h("span", { class: "file" }, `${name} (kept elsewhere)`);
+}
+
+function enlarge(picture) {
+  const close = h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: () => dialog.close() }, "✕");
+  const dialog = /** @type {HTMLDialogElement} */ (h("dialog", { class: "enlarged", "aria-label": picture.alt }));
+  dialog.append(close, h("img", { src: picture.src, alt: picture.alt }));
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+/** What few want to see: its content is made when it is opened. */
+function folded(summary, content) {
+  const details = h("details", {}, h("summary", {}, summary));
+  details.addEventListener("toggle", () => details.childElementCount === 1 && details.append(content()), { once: true });
+  return details;
+}
+
+const plain = (text) => h("div", { class: "plain" }, text);
+
+const code = (value) =>
+  h("pre", { tabindex: "0", role: "region", "aria-label": "Data" }, typeof value === "string" ? value : JSON.stringify(value, null, 2));
+
+const failed = (output) => output.type.startsWith("error") || output.type === "execution-denied";
+
+function outputElement(output) {
+  switch (output.type) {
+    case "text":
+    case "error-text":
+      return plain(output.value || "(nothing)");
+    case "content":
+      return h("div", {}, ...output.value.map((part) => partElement(part, "tool")));
+    case "execution-denied":
+      return plain(output.reason ?? "It was not allowed.");
+    default:
+      return code(output.value ?? null);
+  }
+}
+
+/** Is the answer that is being written. */
+export class DraftView {
+  constructor(agent) {
+    this.body = h("div", { class: "body" });
+    const head = h("div", { class: "head" }, h("span", { class: "name" }, author({ by: "agent" }, agent)));
+    this.element = h("li", { class: "row assistant draft" }, head, this.body);
+    /** @type {{type: string, part: any, element: HTMLElement, text?: GrowingText}[]} */
+    this.shown = [];
+  }
+
+  /** Takes the message as it is now. Returns whether it shows all of it: if not, it is to be told again soon. */
+  update(message) {
+    let complete = true;
+    const all = parts(message);
+    all.forEach((part, index) => {
+      let shown = this.shown[index];
+      if (shown?.type !== part.type) shown = this.#replace(index, part);
+      if (part === shown.part) return;
+      if (shown.text) {
+        if (!shown.text.update(part.text)) complete = false;
+        return;
+      }
+      if (part.type === "reasoning") {
+        shown.element.lastElementChild.textContent = part.text; // shown while it grows, folded in the row
+      } else if (JSON.stringify(part) !== JSON.stringify(shown.part)) {
+        const element = partElement(part, "assistant");
+        shown.element.replaceWith(element);
+        shown.element = element;
+      }
+      shown.part = part;
+    });
+    for (const shown of this.shown.splice(all.length)) shown.element.remove();
+    return complete;
+  }
+
+  #replace(index, part) {
+    const element = part.type === "text"
+      ? h("div", { class: "text markdown" })
+      : part.type === "reasoning"
+        ? h("details", { open: true }, h("summary", {}, "Reasoning"), h("div", { class: "plain" }))
+        : partElement(part, "assistant");
+    const shown = { type: part.type, element, part: undefined, text: part.type === "text" ? new GrowingText(element) : undefined };
+    const old = this.shown[index];
+    if (old) old.element.replaceWith(element);
+    else this.body.append(element);
+    this.shown[index] = shown;
+    return shown;
+  }
+}
+
+/** Says something to who listens to the page instead of seeing it. */
+export function announce(text) {
+  byId("announcer").textContent = text;
+}
