@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from parlatory.actors import Agent, Runtime
 from parlatory.server import AccessRequest, Limits, Principal, serve
-from parlatory.server.app import is_loopback
+from parlatory.server.loopback import is_loopback
 from parlatory.storage import StorageBusy, StoredMessage, open_engine
 
 from .peers import DEADLINE_S, PROTOCOL, Peer, RawPeer, Relay, request, serving, until
