@@ -95,7 +95,7 @@ class Server:
         self.site.add("/readyz", self._readiness)
         self.site.add("/metrics", self._metrics)
         self.site.add(f"{PATH}/conversations", OwnConversations(self).answer)
-        Inspector(self).add_to(self.site)
+        Inspector(self).add_to(self.site, web=web)
         if web:
             add_pages(self.site)
         self._origins = origins

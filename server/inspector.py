@@ -2,7 +2,7 @@
 
     /v1/inspect                              counts of everything
     /v1/inspect/conversations                by last activity: `search`, `after`, `limit`
-    /v1/inspect/conversations/AGENT/NAME     one of them, with its rows: `before`, `limit`
+    /v1/inspect/conversation                 one of them, with its last rows: `name`, `before`, `limit`
     /v1/inspect/connections                  sockets, 200 of them
 
 Forbidden looks like absent.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from itertools import islice
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import msgspec
 from websockets.http11 import Response
@@ -44,12 +43,13 @@ class Inspector:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    def add_to(self, site: Site) -> None:
-        """Answers the page and its data."""
+    def add_to(self, site: Site, *, web: bool) -> None:
+        """Answers the data and, with the other pages, the page."""
         site.add(DATA, self.answer)
         site.add(f"{DATA}/", self.answer)
-        site.add(PAGE, self.page)
-        site.add(f"{PAGE}/", self.page)
+        if web:
+            site.add(PAGE, self.page)
+            site.add(f"{PAGE}/", self.page)
 
     async def page(self, request: HttpRequest) -> Response:
         """Returns a file of the page. It holds nothing of anybody; who has no token yet gives it there."""
@@ -71,7 +71,9 @@ class Inspector:
             query = read_query(request)
             if what == "conversations":
                 return respond_json(await self._conversations(query))
-            return await self._conversation(unquote(what.removeprefix("conversations/")), query)
+            if what == "conversation":
+                return await self._conversation(query)
+            return respond(404, ABSENT)
         except InvalidName:
             return respond(404, ABSENT)
         except BadQuery as error:
@@ -85,6 +87,7 @@ class Inspector:
 
     def _overview(self) -> dict[str, Any]:
         server, runtime = self._server, self._server.runtime
+        now = runtime.statistics()
         counters, reaper, storage = server.counters, server.reaper, runtime.engine.statistics
         return {
             "version": server.version,
@@ -92,8 +95,8 @@ class Inspector:
             "agents": sorted(runtime.agents),
             "server": {
                 "draining": server.draining,
-                "connections": server.connections,
-                "pending": server.pending,
+                "connections": server.connections - 1,  # who asks is no news
+                "pending": server.pending - 1,
                 "accepted": counters.accepted,
                 "dropped": counters.dropped,
                 "refused": counters.refused.total(),
@@ -105,7 +108,13 @@ class Inspector:
                 "loopLagMs": _milliseconds(reaper.lag_s),
             },
             "runtime": {
-                **runtime.statistics()._asdict(),
+                "conversations": now.conversations,
+                "running": now.running,
+                "queued": now.queued,
+                "drafts": now.drafts,
+                "inFlight": now.in_flight,
+                "subscriptions": now.subscriptions,
+                "lagging": now.lagging,
                 "residents": len(runtime.residency),
                 "residentsMax": runtime.residency.limit,
                 "evictions": runtime.counters.evictions,
@@ -150,8 +159,8 @@ class Inspector:
             items.append({**await described(runtime.engine, one), "now": now})
         return {"conversations": items, "next": page[-1].cursor if len(found) > len(page) else None}
 
-    async def _conversation(self, name: str, query: Query) -> Response:
-        runtime = self._server.runtime
+    async def _conversation(self, query: Query) -> Response:
+        runtime, name = self._server.runtime, query.name
         partition = await runtime.engine.partition(name)
         record = runtime.resident(name)
         if partition.key is None and record is None:

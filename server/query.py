@@ -23,6 +23,7 @@ class BadQuery(ValueError):
 class Query(msgspec.Struct, frozen=True):
     """Is what a request for a page asks for."""
 
+    name: str
     after: str
     limit: int
     search: str
@@ -38,6 +39,7 @@ def read_query(request: HttpRequest) -> Query:
     values = {name: found[-1] for name, found in parse_qs(request.query, keep_blank_values=True).items()}
     limit = _number(values, "limit")
     return Query(
+        values.get("name", ""),
         values.get("after", ""),
         PAGE if limit is None else min(max(1, limit), PAGE_MAX),
         values.get("search", ""),
