@@ -1,4 +1,4 @@
-"""A chat with eliza: `make demo` serves eliza.py on a free port and opens `parlatory chat` on it.
+"""A chat with eliza: `make demo` serves eliza.py on a free port, with its page, and opens `parlatory chat` on it.
 
 The conversation lies in ./demo-data. It is still there when the demo is started again, and when the server is killed.
 """
@@ -49,6 +49,11 @@ class Server:
         self.port = 0  # free; the first start finds it, later ones keep it
         self.url = ""
         self.child: subprocess.Popen[str] | None = None
+
+    @property
+    def page(self) -> str:
+        """The address of the chat page, with the conversation that the terminal has open."""
+        return f"http://127.0.0.1:{self.port}/#{CONVERSATION}"
 
     def start(self) -> None:
         example = str(Path(__file__).with_name("eliza.py"))
@@ -142,6 +147,7 @@ def main() -> int:
     server = Server()
     try:
         server.start()
+        print(f"The same chat in a browser: {server.page}")
         print(f"The conversation lies in ./{DATA}; `{command()} log {DATA} {CONVERSATION}` shows it.", flush=True)
         return talk(server) if sys.stdin is not None and sys.stdin.isatty() else ask(server)
     except ServerFailed as error:

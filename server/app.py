@@ -120,6 +120,11 @@ class Server:
         return f"ws://{host}:{self.port}{PATH}"
 
     @property
+    def page(self) -> str | None:
+        """Is the address of the chat page; None where there is none."""
+        return f"http{self.url.removeprefix('ws').removesuffix(PATH)}/" if self.site.find("/") else None
+
+    @property
     def connections(self) -> int:
         """Is how many sockets are connected, let in or not yet."""
         return len(self._connections)

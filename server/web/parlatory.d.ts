@@ -10,7 +10,7 @@ export interface Part {
 export interface Message {
   readonly role: "user" | "assistant" | "system" | "tool";
   readonly content: string | readonly Part[];
-  readonly [key: string]: Json | undefined;
+  readonly [key: string]: unknown;
 }
 
 /** A committed message. `finish` is there only where it is not `done`. */
@@ -113,7 +113,7 @@ export interface Call<T> extends Promise<T> {
 }
 
 export interface Options {
-  /** What proves who you are, or a function that gets a fresh one: for the first connection, and when one is refused. */
+  /** What proves who you are, or a function that gets a fresh one: at first, and when one is refused or expires. */
   token?: string | (() => string | undefined | Promise<string | undefined>);
   /** Begin with the last so many rows; without it with the first one there is. */
   tail?: number;

@@ -1,20 +1,15 @@
 /**
- * The JavaScript client: one conversation of a parlatory server, with every row exactly once and every send exactly once.
+ * The JavaScript client: one conversation, every row exactly once, every send exactly once. See docs/browser.md.
  *
- *     const chat = connect("wss://example.org/v1", "bot/ann", { token, tail: 50 });
- *     chat.subscribe(({ messages, status }) => render(messages, status));
- *     await chat.send("hi");
- *
- * The connection keeps itself: when it is lost the chat comes back, goes on behind the last row it has, and sends again
- * what was not answered. Each chat has a socket of its own, so that its token, its backoff and its slowness are its own.
- * What is said is data and stays data: nothing in here makes markup of it. See docs/browser.md.
+ * Each chat has a socket of its own, so that its token, its delays and its slowness are its own. What is said is data:
+ * nothing in here makes markup of it.
  */
 
 const PROTOCOL = "parlatory.v1";
+const INFLIGHT_MAX = 32;
 const OUTBOX_MAX = 1000;
 const OUTBOX_BYTES_MAX = 16 << 20;
 const HELLO_BYTES_MAX = 4096;
-const BEFORE_NEWEST = Number.MAX_SAFE_INTEGER;
 const FIRST_MS = 500;
 const LONGEST_MS = 30_000;
 const HINT_LONGEST_MS = 300_000;
@@ -24,12 +19,12 @@ const PROBE_MS = 5_000;
 const RETRY_MS = 1_000;
 const SILENT_TICKS_MAX = 5;
 const REOPENS_MAX = 3;
-const FEED_ROWS_MAX = 1000;
-const FEED_OTHERS_MAX = 256;
+const ROWS_WAITING_MAX = 1000;
+const EVENTS_MAX = 256;
 const ITEMS_MAX = 10_000;
 const RETRYABLE = new Set(["busy", "rate", "draining", "internal"]);
 const ENDS = new Set(["done", "stopped", "error"]);
-const FINAL = { 4400: "bad_frame", 4403: "forbidden" };
+const REFUSALS = { 4400: "bad_frame", 4401: "unauthorized", 4403: "forbidden" };
 // Who overloads a server shall not be back within the first half second.
 const FAILURES_MIN = { 1013: 2, 4429: 4 };
 
@@ -37,7 +32,7 @@ const encoder = new TextEncoder();
 const bytesOf = (text) => encoder.encode(text).length;
 const noop = () => {};
 
-/** Says what went wrong; `code` is stable, the text is for people. `retryMs` is there where trying again makes sense. */
+/** Says what went wrong; `code` is stable, the text is for people. */
 export class ParlatoryError extends Error {
   constructor(code, text, { retryMs, closeCode, cause } = {}) {
     super(`${code}: ${text}`, cause === undefined ? undefined : { cause });
@@ -48,10 +43,10 @@ export class ParlatoryError extends Error {
   }
 }
 
-/** Returns 128 random bits as base64url. */
+/** Returns 128 random bits. */
 export function randomId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /** Joins the text of a message. */
@@ -60,7 +55,7 @@ export function textOf({ content }) {
   return Array.isArray(content) ? content.map((part) => (part.type === "text" ? part.text : "")).join("") : "";
 }
 
-// Without authentication the server knows an author by it: all chats of a page are the same one.
+// All chats of a page are of one author.
 const installation = randomId();
 
 function freeze(value) {
@@ -87,13 +82,12 @@ function sameFields(a, b) {
   return a !== null && Object.keys(b).every((key) => a[key] === b[key]);
 }
 
-/** Is what the agent does, out of what the server tells: ends are missed, so a turn that runs ends any other. */
+/** Is what the agent does. Ends may be missed: a turn that runs ends any other. */
 class Turns {
   #last = freeze({ state: "idle", id: undefined, queued: 0 });
   #running = null;
   #queued = new Map();
 
-  /** The turn that runs, else the first one queued, else what was told last. */
   get now() {
     return this.#running ?? this.#queued.values().next().value ?? this.#last;
   }
@@ -110,14 +104,14 @@ class Turns {
     const waited = this.#queued.delete(id);
     if (state === "queued") {
       this.#queued.set(id, turn);
-      if (this.#queued.size > OUTBOX_MAX) this.#queued.delete(this.#queued.keys().next().value);
+      if (this.#queued.size > EVENTS_MAX) this.#queued.delete(this.#queued.keys().next().value);
     } else if (state === "running") this.#running = turn;
     else if (!(waited && ENDS.has(state))) this.#running = null;
     return turn;
   }
 }
 
-/** Is a message that is still being written; its deltas say which of the agent's writes they hold. */
+/** Is a message that is still being written. */
 class Draft {
   #entry = null;
 
@@ -125,7 +119,7 @@ class Draft {
     Object.assign(this, { id, turn, index, message, hidden: false });
   }
 
-  /** Applies a delta; returns whether it fits. After one that does not the draft is of no use. */
+  /** Applies a delta; returns whether it fits. */
   apply({ from, to, ops }) {
     if (from !== this.index) return false;
     this.index = to;
@@ -134,7 +128,6 @@ class Draft {
     return ops.every((op) => this.#apply(op));
   }
 
-  /** What is written so far, as an entry of `messages`. */
   get entry() {
     const { id, turn, message } = this;
     return (this.#entry ??= freeze({ draft: true, id, turn, message, text: textOf(message) }));
@@ -161,78 +154,34 @@ class Draft {
 
 function append(parts, type, text) {
   const last = parts.at(-1);
-  if (last?.type === type && typeof last.text === "string") parts[parts.length - 1] = { ...last, text: last.text + text };
+  const more = last?.type === type && typeof last.text === "string";
+  if (more) parts[parts.length - 1] = { ...last, text: last.text + text };
   else parts.push({ type, text });
 }
 
-/** Holds the newest rows without a hole, and what was paged before them; bounded in rows and characters. */
-class Rows {
-  list = [];
-  #costs = [];
-  #cost = 0;
-  #paged = 0;
-
-  constructor(rowsMax, charsMax) {
-    this.rowsMax = rowsMax;
-    this.charsMax = charsMax;
-  }
-
-  clear() {
-    this.list = [];
-    this.#costs = [];
-    this.#cost = this.#paged = 0;
-  }
-
-  append(row, cost) {
-    this.list.push(row);
-    this.#costs.push(cost);
-    this.#cost += cost;
-  }
-
-  /** Drops the oldest above the limits; returns whether there were any. */
-  trim() {
-    let drop = Math.max(0, this.list.length - this.rowsMax - this.#paged);
-    let cost = this.#cost;
-    for (let i = 0; i < this.list.length - 1 && (i < drop || cost > this.charsMax); i++) {
-      cost -= this.#costs[i];
-      drop = Math.max(drop, i + 1);
-    }
-    this.list.splice(0, drop);
-    this.#costs.splice(0, drop);
-    this.#cost = cost;
-    return drop > 0;
-  }
-
-  /** Puts older rows before the others, as many as there is room for; returns whether that was all. */
-  prepend(rows, cost) {
-    const room = Math.max(0, Math.floor((this.charsMax - this.#cost) / Math.max(cost, 1)));
-    const taken = rows.slice(Math.max(0, rows.length - room));
-    this.list = [...taken, ...this.list];
-    this.#costs = [...taken.map(() => cost), ...this.#costs];
-    this.#cost += cost * taken.length;
-    this.#paged += taken.length;
-    return taken.length === rows.length;
-  }
-}
-
-/** Is what one iteration has not taken yet. Rows wait; of the rest the newer replaces the older. */
+/** Is what one iteration has not taken yet. With a key the newer replaces the older. */
 class Feed {
-  rows = 0;
   #items = [];
   #keyed = new Map();
   #waiting = [];
   #end = null;
 
-  push(event, key) {
-    const queued = key && this.#keyed.get(key);
-    if (queued) queued.event = event;
+  /** How many wait that nothing replaces. */
+  get size() {
+    return this.#items.length - this.#keyed.size;
+  }
+
+  push(value, key) {
+    const queued = this.#keyed.get(key);
+    if (queued) queued.value = value;
     else {
-      const item = { event, key };
+      const item = { value, key };
       this.#items.push(item);
-      if (key) this.#keyed.set(key, item);
-      if (event.type === "row") this.rows += 1;
-      else if (this.#items.length - this.rows > FEED_OTHERS_MAX) {
-        this.#forget(this.#items.splice(this.#items.findIndex((one) => one.event.type !== "row"), 1)[0]);
+      if (key !== undefined) this.#keyed.set(key, item);
+      if (this.#keyed.size > EVENTS_MAX) {
+        const [oldest, dropped] = this.#keyed.entries().next().value;
+        this.#keyed.delete(oldest);
+        this.#items.splice(this.#items.indexOf(dropped), 1);
       }
     }
     this.#serve();
@@ -241,7 +190,6 @@ class Feed {
   clear() {
     this.#items = [];
     this.#keyed.clear();
-    this.rows = 0;
   }
 
   end(error) {
@@ -249,11 +197,22 @@ class Feed {
     this.#serve();
   }
 
-  next() {
-    return new Promise((resolve, reject) => {
-      this.#waiting.push({ resolve, reject });
-      this.#serve();
-    });
+  iterate(taken, left) {
+    return {
+      next: () => {
+        const next = new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
+        this.#serve();
+        taken();
+        return next;
+      },
+      return: async () => {
+        left();
+        return { value: undefined, done: true };
+      },
+      [Symbol.asyncIterator]() {
+        return this;
+      },
+    };
   }
 
   #serve() {
@@ -261,22 +220,17 @@ class Feed {
       const { resolve, reject } = this.#waiting.shift();
       const item = this.#items.shift();
       if (item) {
-        this.#forget(item);
-        if (item.event.type === "row") this.rows -= 1;
-        resolve({ value: item.event, done: false });
+        this.#keyed.delete(item.key);
+        resolve({ value: item.value, done: false });
       } else if (this.#end.error) {
         reject(this.#end.error);
         this.#end = {};
       } else resolve({ value: undefined, done: true });
     }
   }
-
-  #forget(item) {
-    if (item.key) this.#keyed.delete(item.key);
-  }
 }
 
-/** Keeps unanswered messages where a reload finds them, one key each: other tabs write there too. */
+/** Keeps messages where a reload finds them, one key each: other tabs write there too. */
 class Saved {
   constructor(storage, place) {
     this.storage = storage;
@@ -306,71 +260,56 @@ class Saved {
   }
 }
 
-/**
- * Is every message that is not answered, in order. One that was sent on a socket that was lost is sent again: its id
- * makes the repeat harmless. A refusal for now holds back everything behind it.
- */
+/** Is every message that is not answered, in order. Its id makes it harmless to send one again on the next socket. */
 class Outbox {
   entries = new Map();
-  // Sent on this socket and not answered by `ack` or `error`: a row alone frees none, the server counts until its ack.
+  // Sent on this socket and not answered: a row alone frees none, the server counts until its ack.
   slots = new Set();
   heldUntil = 0;
   bytes = 0;
 
   add(entry) {
+    this.remove(entry.clientId);
     this.entries.set(entry.clientId, entry);
     this.bytes += entry.bytes;
   }
 
   remove(clientId) {
-    const entry = this.entries.get(clientId);
-    if (entry) this.bytes -= entry.bytes;
+    this.bytes -= this.entries.get(clientId)?.bytes ?? 0;
     this.entries.delete(clientId);
-    return entry;
   }
 
-  /** Returns what may be sent next. */
+  get waiting() {
+    return [...this.entries.values()].filter(waits);
+  }
+
   next(now) {
-    if (this.heldUntil > now) return undefined;
-    for (const entry of this.entries.values()) if (waits(entry) && !entry.sent) return entry;
-    return undefined;
+    return this.heldUntil > now ? undefined : this.waiting.find(({ sent }) => !sent);
   }
 
   lost() {
     this.slots.clear();
-    for (const entry of this.entries.values()) entry.sent = false;
+    for (const entry of this.entries.values()) {
+      entry.uncertain ||= entry.sent;
+      entry.sent = false;
+    }
   }
 }
 
-/** Is whether a message is neither acknowledged nor refused. */
-const waits = (entry) => entry.seq === undefined && !entry.error;
+const waits = ({ seq, error }) => seq === undefined && !error;
 
-function entryOf(clientId, message, body, bytes, extra) {
-  return { clientId, message, body, bytes, text: textOf(message), sent: false, view: null, ...extra };
-}
-
-/** Returns a message as `messages` shows it. */
 function viewOf(entry) {
   const { clientId, message, text, seq, error } = entry;
-  return (entry.view ??= freeze({
-    clientId,
-    message,
-    text,
-    pending: seq === undefined,
-    ...(seq !== undefined && { seq }),
-    ...(error && { error }),
-  }));
+  const more = error ? { error } : seq === undefined ? {} : { seq };
+  return (entry.view ??= freeze({ clientId, message, text, pending: seq === undefined, ...more }));
 }
 
-/**
- * Keeps one socket at a time: connects, comes back, notices silence. The peer is told `hello(token)`, which returns the
- * first frame, `receive(frame, length)`, `lost(closeCode)`, `end(error)` and `moved()`.
- */
+/** Keeps one socket at a time: connects, comes back, notices silence. */
 class Link {
   state = "connecting";
   retryAt = null;
   error = null;
-  // Of the socket: a row has come, the server's `bye`, half a beat.
+  // Of this socket: whether a row has come, and the server's `bye`.
   fruitful = false;
   bye = null;
   periodMs = WELCOME_MS / SILENT_TICKS_MAX;
@@ -410,11 +349,10 @@ class Link {
     this.#visit();
   }
 
-  send(frame) {
-    this.#ws?.send(typeof frame === "string" ? frame : JSON.stringify(frame));
+  send(text) {
+    this.#ws?.send(text);
   }
 
-  /** The server has accepted. */
   welcome(beatMs) {
     this.#everWelcome = true;
     this.#rejections = 0;
@@ -423,14 +361,13 @@ class Link {
     this.periodMs = Math.max(beatMs, 2) / 2;
   }
 
-  /** Something may have changed while nobody looked: an open socket has to answer, a wait is over. */
+  /** Something may have changed: an open socket has to answer, a wait is over. */
   check() {
     if (this.state === "open") this.#probe();
     else if (this.#waker && !this.bye && online()) this.#visit();
     else if (this.#waker) this.#say(online() ? "waiting" : "offline");
   }
 
-  /** The socket is of no use. */
   drop(code, text) {
     this.#over(undefined, new ParlatoryError(code, text));
   }
@@ -444,7 +381,7 @@ class Link {
     this.state = "closed";
   }
 
-  /** Gets a new token for the socket that is there. */
+  /** Gets a new token before the one of this socket expires. */
   async renew() {
     if (typeof this.#options.token !== "function") return;
     const ws = this.#ws;
@@ -452,7 +389,7 @@ class Link {
       const token = await this.#options.token();
       if (ws !== this.#ws || !ws) return;
       this.#token = token;
-      this.send({ type: "auth", token });
+      this.send(JSON.stringify({ type: "auth", token }));
     } catch {
       this.#token = undefined; // the server will close with 4401, and it is asked for again
     }
@@ -468,12 +405,12 @@ class Link {
     this.#waker = undefined;
     this.retryAt = null;
     this.#say("connecting");
-    const { token, WebSocket = globalThis.WebSocket } = this.#options;
+    const { token, WebSocket } = this.#options;
     try {
       this.#token ??= typeof token === "function" ? await token() : token;
     } catch (cause) {
-      if (this.state !== "closed") this.#wait(this.#delay(), new ParlatoryError("token", "there is no token", { cause }));
-      return;
+      const error = new ParlatoryError("token", "there is no token", { cause });
+      return this.state !== "closed" && this.#wait(this.#delay(), error);
     }
     if (this.state === "closed") return;
     let ws;
@@ -496,12 +433,10 @@ class Link {
   #opened(ws) {
     if (ws.protocol !== PROTOCOL) {
       const error = new ParlatoryError("connection", `${this.url} does not speak ${PROTOCOL}`);
-      if (this.#everWelcome) this.#over(undefined, error);
-      else this.#end(error);
-      return;
+      return this.#everWelcome ? this.#over(undefined, error) : this.#end(error);
     }
     const hello = JSON.stringify(this.#peer.hello(this.#token));
-    if (bytesOf(hello) > HELLO_BYTES_MAX) this.#end(new ParlatoryError("too_large", "the token is longer than a server reads"));
+    if (bytesOf(hello) > HELLO_BYTES_MAX) this.#end(new ParlatoryError("too_large", "no server reads so long a token"));
     else this.send(hello);
   }
 
@@ -511,7 +446,7 @@ class Link {
     try {
       this.#peer.receive(JSON.parse(data), data.length);
     } catch (error) {
-      if (ws === this.#ws && ws) this.drop("protocol", `the server does not keep to the protocol: ${error.message}`);
+      if (ws === this.#ws && ws) this.drop("protocol", `the server does not keep to it: ${error.message}`);
     }
     this.#peer.moved();
   }
@@ -533,26 +468,27 @@ class Link {
     this.#peer.moved();
   }
 
-  /** The socket is gone; `closeCode` is the server's. */
   #over(closeCode, error) {
     if (!this.#ws) return;
     this.#detach();
+    // 1005 and 1006 are the browser's, for none.
     const code = closeCode && closeCode !== 1005 && closeCode !== 1006 ? closeCode : this.bye?.code;
     if (this.fruitful || this.#options.now() - this.#since >= STABLE_MS) this.#failures = 0;
-    error ??= new ParlatoryError("connection", code ? `the connection ended with ${code}` : "there is no connection", { closeCode: code });
+    const text = `the connection ended with ${code}`;
+    error ??= new ParlatoryError(REFUSALS[code] ?? "connection", text, { closeCode: code });
+    this.state = "waiting";
     this.#peer.lost(code);
     if (this.state === "closed") return;
-    if (FINAL[code]) return this.#end(new ParlatoryError(FINAL[code], `the server refused the connection with ${code}`, { closeCode: code }));
     if (code === 4401) {
       this.#token = undefined;
       this.#rejections += 1;
-      error = new ParlatoryError("unauthorized", "the server wants a valid token", { closeCode: code });
-      if (typeof this.#options.token !== "function" && this.#rejections > 1) return this.#end(error);
     }
-    this.#wait(this.#delay(code), error);
+    const again = code === 4401 && (typeof this.#options.token === "function" || this.#rejections < 2);
+    if (REFUSALS[code] && !again) this.#end(error);
+    else this.#wait(this.#delay(code), error);
   }
 
-  /** Returns how long to wait: full jitter below a bound that doubles; what a `bye` asks for takes precedence. */
+  /** Full jitter below a bound that doubles; what a `bye` asks for takes precedence. */
   #delay(code) {
     const failures = Math.max(this.#failures, FAILURES_MIN[code] ?? 0);
     this.#failures = Math.min(failures + 1, 16);
@@ -576,8 +512,8 @@ class Link {
   }
 
   /**
-   * Counts ticks, not time: a page whose timers are throttled has still received whatever came. 2.5 beats are five
-   * ticks. A tick that is much too late means that the machine slept: the socket has to prove itself now.
+   * Counts ticks of half a beat, not time: throttled timers do not keep frames away. One that is much too late means
+   * that the machine slept: the socket has to answer now.
    */
   #tick() {
     const late = this.#options.now() - this.#due;
@@ -590,8 +526,9 @@ class Link {
   }
 
   #probe() {
+    if (this.#silent >= SILENT_TICKS_MAX) return;
     this.#silent = SILENT_TICKS_MAX;
-    this.send({ type: "ping", n: 0 });
+    this.send('{"type":"ping","n":0}');
     this.#tickIn(PROBE_MS);
   }
 }
@@ -601,19 +538,20 @@ const online = () => globalThis.navigator?.onLine !== false;
 /** Is one open conversation; `connect` makes it. */
 class Chat {
   #link;
-  #limits = null;
-  #welcomed = false;
-  #principal = null;
   #options;
   #saved;
+  #limits = {};
+  #principal = null;
   #outbox = new Outbox();
-  #rows;
   #turns = new Turns();
+  // With what each costs.
+  #rows = new Map();
+  #chars = 0;
+  #paged = 0;
+  #more = false;
   // Behind the last row applied; null until the first `opened`.
   #position = null;
-  #floor = 0;
-  #more = false;
-  // Opens of this socket that are not answered: while there are any, rows belong to a position that was given up.
+  // How many are not answered; until then rows belong to a position that was given up.
   #opens = 0;
   #subscribed = false;
   #caughtUp = false;
@@ -624,16 +562,15 @@ class Chat {
   #draft = null;
   #draftReopens = 0;
   #givenUp = null;
-  #state = { rev: -1, value: undefined };
+  #state = {};
   #presence = null;
-  #ids = 0;
-  #calls = new Map();
-  #pages = new Map();
-  // Signals and cancels with a ping behind them: before its pong, an error that names no id is theirs.
+  #requests = new Map();
+  // Cancels and signals have a ping behind them: before its pong, an error that names no id is theirs.
   #pinged = [];
+  #pings = 0;
   #feeds = new Set();
   #listeners = new Set();
-  // What was shown last; null where it is to be made anew.
+  // What was shown last; null if it is to be made anew.
   #messages = null;
   #status = null;
   #snapshot = null;
@@ -642,13 +579,13 @@ class Chat {
   constructor(url, conversation, options) {
     this.conversation = conversation;
     this.#options = options;
-    this.#rows = new Rows(options.keep, options.keepChars);
     this.#saved = new Saved(options.storage, `${url}:${conversation}`);
     this.subscribe = this.subscribe.bind(this);
     this.getSnapshot = this.getSnapshot.bind(this);
-    for (const { clientId, n, principal, message } of this.#saved.all()) this.#add({ clientId, n, principal, message }).promise.catch(noop);
+    for (const saved of this.#saved.all()) this.#add(saved);
+    const { client } = options;
     this.#link = new Link(url, options, {
-      hello: (token) => ({ type: "hello", ...(token !== undefined && token !== null && { token }), client: options.client }),
+      hello: (token) => ({ type: "hello", token: token ?? undefined, client }),
       receive: (frame, length) => this.#receive(frame, length),
       lost: (code) => this.#lost(code),
       end: (error) => this.#end(error),
@@ -659,414 +596,368 @@ class Chat {
 
   // -- what there is to see
 
-  /** Rows, then messages that are not acknowledged, then the draft. A new frozen array whenever something changed. */
+  /** Rows, what is no row yet, the draft. A new array only if something changed. */
   get messages() {
-    if (!this.#messages) {
-      const entries = [...this.#outbox.entries.values()];
-      const draft = this.#draft && !this.#draft.hidden ? [this.#draft.entry] : [];
-      this.#messages = Object.freeze([...this.#rows.list, ...entries.map(viewOf), ...draft]);
-    }
-    return this.#messages;
+    const draft = this.#draft && !this.#draft.hidden ? [this.#draft.entry] : [];
+    return (this.#messages ??= Object.freeze([
+      ...this.#rows.keys(),
+      ...[...this.#outbox.entries.values()].map(viewOf),
+      ...draft,
+    ]));
   }
 
   get status() {
     const { state, retryAt, error } = this.#link;
-    let unsent = 0;
-    for (const entry of this.#outbox.entries.values()) if (waits(entry)) unsent += 1;
     const status = {
-      state: state === "open" && !this.#welcomed ? "connecting" : state,
+      state,
       head: this.#position?.seq ?? 0,
       turn: this.#turns.now,
       retryAt,
       error,
-      unsent,
+      unsent: this.#outbox.waiting.length,
       caughtUp: this.#caughtUp,
       more: this.#more,
       principal: this.#principal,
     };
-    if (!this.#status || !sameFields(this.#status, status)) this.#status = Object.freeze(status);
+    if (!sameFields(this.#status, status)) this.#status = Object.freeze(status);
     return this.#status;
   }
 
-  /** The agent's public state; undefined if it has none. */
   get state() {
     return this.#state.value;
   }
 
-  /** Who has the conversation open, `{count, principals}`; null until the server tells. */
   get presence() {
     return this.#presence;
   }
 
-  /** Returns all of it as one frozen value, the same one until something changes. */
   getSnapshot() {
     const now = { messages: this.messages, status: this.status, state: this.state, presence: this.presence };
     if (!sameFields(this.#snapshot, now)) this.#snapshot = Object.freeze(now);
     return this.#snapshot;
   }
 
-  /**
-   * Calls the listener with the snapshot, now and after every change; returns what ends that. This is what Svelte takes
-   * for a store, and with `getSnapshot` what `useSyncExternalStore` takes.
-   */
   subscribe(listener) {
     const call = (snapshot) => listener(snapshot);
     this.#listeners.add(call);
-    call(this.getSnapshot());
+    call((this.#told = this.getSnapshot()));
     return () => void this.#listeners.delete(call);
   }
 
-  /** Iterates over what happens from now on: rows each exactly once, and the latest of everything else. */
   [Symbol.asyncIterator]() {
     const feed = new Feed();
-    if (this.#link.state === "closed") feed.end(this.#link.error);
+    if (this.#closed) feed.end(this.#link.error);
     else this.#feeds.add(feed);
-    return {
-      next: () => {
-        const taken = feed.next();
-        this.#resume();
-        return taken;
-      },
-      return: async () => {
-        this.#feeds.delete(feed);
-        this.#resume();
-        return { value: undefined, done: true };
-      },
-      [Symbol.asyncIterator]() {
-        return this;
-      },
-    };
+    const resume = () => this.#resume();
+    return feed.iterate(resume, () => this.#feeds.delete(feed) && resume());
   }
 
   // -- what there is to do
 
-  /**
-   * Appends a message, exactly once: text, the parts of a user message, or a message. Resolves with `{seq, duplicate}`
-   * once it is committed; offline it waits.
-   */
-  send(message, { clientId = randomId() } = {}) {
-    const { storage, outbox } = this.#options;
+  /** Appends a message, exactly once; resolves once it is committed. Offline it waits. */
+  async send(message, { clientId = randomId() } = {}) {
+    const old = this.#outbox.entries.get(clientId);
+    if (this.#closed) throw this.#closed;
+    if (!/^[\w-]{1,64}$/.test(clientId)) throw new ParlatoryError("misuse", "a clientId is 1 to 64 of [A-Za-z0-9_-]");
+    if (old && !old.error) throw new ParlatoryError("misuse", "a message of this clientId is being sent");
+    if (!this.#options.outbox && !this.#connected) throw new ParlatoryError("offline", "there is no connection");
+    if (typeof message === "string" || Array.isArray(message)) message = { role: "user", content: message };
+    const last = [...this.#outbox.entries.values()].at(-1)?.n ?? 0;
+    const n = Math.max(this.#options.now(), last + 1);
+    const entry = this.#add({ clientId, n, principal: this.#principal, message });
     try {
-      this.#check();
-      const old = this.#outbox.entries.get(clientId);
-      if (!/^[A-Za-z0-9_-]{1,64}$/.test(clientId)) throw new ParlatoryError("misuse", "a clientId is 1 to 64 of [A-Za-z0-9_-]");
-      if (old && !old.error) throw new ParlatoryError("misuse", "a message of this clientId is being sent");
-      if (!outbox && !this.#welcomed) throw new ParlatoryError("offline", "there is no connection");
-      const content = typeof message === "string" || Array.isArray(message);
-      const last = [...this.#outbox.entries.values()].at(-1)?.n ?? 0;
-      const n = Math.max(this.#options.now(), last + 1);
-      const made = this.#add({ clientId, n, principal: this.#principal, message: content ? { role: "user", content: message } : message });
-      made.promise.catch(noop); // its entry in `messages` shows the error as well
-      try {
-        this.#saved.put(made.entry);
-      } catch (cause) {
-        this.#event({ type: "error", error: new ParlatoryError("storage", "a message would not survive a reload", { cause }) });
-      }
-      this.#flush();
-      this.#tell();
-      return made.promise;
-    } catch (error) {
-      return Promise.reject(error);
+      this.#saved.put(entry);
+    } catch (cause) {
+      this.#problem(new ParlatoryError("storage", "a message would not survive a reload", { cause }));
     }
+    this.#flush();
+    this.#tell();
+    return entry.promise;
   }
 
-  /** Takes back a message that was refused, or that was not sent yet; returns whether it could. */
+  /** Takes back a message that was refused, or not sent yet. */
   discard(clientId) {
     const entry = this.#outbox.entries.get(clientId);
-    if (!entry || entry.seq !== undefined || entry.sent || entry.uncertain) return false;
-    this.#settle(clientId);
+    if (!entry || entry.seq !== undefined || entry.sent || (entry.uncertain && !entry.error)) return false;
+    this.#outbox.remove(clientId);
+    this.#saved.drop(clientId);
+    this.#messages = null;
     entry.reject(new ParlatoryError("cancelled", "the message was taken back"));
     this.#tell();
     return true;
   }
 
-  /** Stops a turn, as `status.turn` says which: resolves once the server has heard it. */
+  /** Stops a turn; resolves once the server has heard it. */
   cancel({ turn } = {}) {
     const { state, id } = this.#turns.now;
     turn ??= state === "running" || state === "queued" ? id : undefined;
-    return this.#ask((asked) => {
-      this.#ping(asked, { type: "cancel", conversation: this.conversation, ...(turn !== undefined && { turn }) });
-    }, turn === undefined ? {} : { again: true });
+    // Without a name it might stop a turn that began later: it is not repeated.
+    return this.#ask({ type: "cancel", turn }, { again: turn !== undefined }).promise;
   }
 
-  /**
-   * Calls a method of the agent. The promise has its result; iterated at once, what a streaming method yields. With a
-   * `key` (random, kept by the application) it may be repeated, also by this client after a loss: it runs once.
-   */
+  /** Calls a method: the promise of its result; iterated at once, what it streams. */
   call(method, args = {}, { key } = {}) {
-    const id = `c${(this.#ids += 1)}-${randomId()}`;
-    const call = { frame: { type: "call", id, conversation: this.conversation, method, args, ...(key && { key }) }, key, sent: false, feed: null };
-    const promise = new Promise((resolve, reject) => Object.assign(call, { resolve, reject }));
-    promise[Symbol.asyncIterator] = () => this.#items(id, call, promise);
-    try {
-      this.#check();
-      this.#calls.set(id, call);
-      this.#flush();
-    } catch (error) {
-      call.reject(error);
-    }
-    return promise;
+    const id = randomId();
+    const request = this.#ask({ type: "call", id, method, args, key }, { again: key !== undefined });
+    request.promise[Symbol.asyncIterator] = () => {
+      request.feed ??= new Feed();
+      request.promise.then(() => request.feed.end(), (error) => request.feed.end(error));
+      const left = new ParlatoryError("cancelled", "the iteration was left");
+      return request.feed.iterate(noop, () => this.#leave(id, left));
+    };
+    return request.promise;
   }
 
-  /** Tells the other subscribers something ephemeral; returns false where there is no connection to do it on. */
+  /** Tells the other subscribers something ephemeral; false without a connection. */
   signal(name, data) {
-    if (!this.#welcomed) return false;
-    this.#ping(null, { type: "signal", conversation: this.conversation, name, ...(data !== undefined && { data }) });
+    if (!this.#connected) return false;
+    this.#ping({ type: "signal", name, data }, null);
     return true;
   }
 
-  /** Gets rows before seq `before`, by default those before the oldest held, and puts them before those in `messages`. */
-  page({ before, limit } = {}) {
-    const id = `p${(this.#ids += 1)}`;
-    before ??= this.#position ? this.#first : BEFORE_NEWEST;
-    const frame = { type: "page", id, conversation: this.conversation, before, ...(limit !== undefined && { limit }) };
-    return this.#ask(() => this.#link.send(frame), { id });
+  /** Gets older rows, and puts them before those in `messages`. */
+  page({ before = this.#position ? this.#first : Number.MAX_SAFE_INTEGER, limit } = {}) {
+    return this.#ask({ type: "page", id: randomId(), before, limit }, { again: true }).promise;
   }
 
-  /** Ends it: nothing is received any more; what is not acknowledged stays in `storage`, if there is one. */
+  /** Ends it; what is not acknowledged stays in `storage`, if there is one. */
   close() {
     this.#link.close();
-    this.#end(new ParlatoryError("closed", "the chat was closed"), true);
+    this.#end(null);
     this.#tell();
   }
 
   // -- the socket
 
+  get #connected() {
+    return this.#link.state === "open";
+  }
+
+  get #closed() {
+    const { state, error } = this.#link;
+    return state === "closed" ? error ?? new ParlatoryError("closed", "the chat was closed") : null;
+  }
+
+  #send(frame) {
+    this.#link.send(JSON.stringify({ ...frame, conversation: this.conversation }));
+  }
+
   #receive(frame, length) {
     if (frame.conversation !== undefined && frame.conversation !== this.conversation) return;
+    const current = this.#subscribed && !this.#opens;
     switch (frame.type) {
       case "welcome": return this.#welcome(frame);
-      case "opened": return this.#opened(frame);
+      case "opened":
       case "reset": return this.#opened(frame);
-      case "rows": return this.#take(frame, length);
-      case "live": return this.#live(frame);
-      case "draft": return this.#draftSet(frame);
-      case "delta": return this.#delta(frame);
-      case "draftEnd": return this.#draftEnd(frame);
+      case "rows": return this.#take(frame, length, current);
+      case "live": return current && this.#live(frame.seq);
+      case "draft": return current && frame.id !== this.#givenUp && this.#setDraft(new Draft(frame));
+      case "delta": return current && frame.id !== this.#givenUp && this.#delta(frame);
+      case "draftEnd": return current && this.#draftEnd(frame);
+      case "state": return current && this.#patch(frame);
       case "turn": return this.#event({ type: "turn", turn: this.#turns.told(frame) }, `turn ${frame.id}`);
+      case "signal": return this.#event(freeze(frame), `signal ${frame.name} ${frame.by}`);
+      case "event": return this.#event(freeze(frame), `event ${frame.seq}`);
+      case "presence": return this.#event((this.#presence = freeze(frame)), "presence");
+      case "beat": return current && frame.heads[this.conversation] > this.#position.seq && this.#again();
       case "ack": return this.#ack(frame);
       case "page": return this.#page(frame, length);
       case "item": return this.#item(frame);
-      case "result": return this.#result(frame);
-      case "state": return this.#patch(frame);
-      case "event": return this.#event(freeze(frame));
-      case "signal": return this.#event(freeze(frame), `signal ${frame.name} ${frame.by}`);
-      case "presence": return this.#present(frame);
-      case "closed": return this.#closed(frame);
+      case "result": return this.#settle(frame.id, null, freeze(frame.value));
+      case "pong": return this.#pong(frame.n);
+      case "closed": return this.#refused(new ParlatoryError(frame.code, "the server ended the subscription"));
       case "error": return this.#error(frame);
-      case "beat": return this.#beat(frame);
       case "authExpiring": return this.#link.renew();
-      case "bye": return void (this.#link.bye = frame);
-      case "pong": return this.#pong(frame);
+      case "bye": this.#link.bye = frame;
     }
   }
 
   #welcome({ limits, principal, beatMs }) {
+    const again = this.#connected;
     this.#limits = limits;
     this.#principal = principal;
     this.#link.welcome(beatMs);
-    for (const entry of this.#outbox.entries.values()) {
-      // Somebody else signed in: their messages are not ours to send.
-      if ((entry.principal ??= principal) !== principal) this.#refuse(entry, new ParlatoryError("forbidden", "it is of another principal"), true);
+    for (const entry of this.#outbox.waiting) {
+      entry.principal ??= principal;
+      // Somebody else has signed in.
+      if (entry.principal !== principal) this.#refuse(entry, new ParlatoryError("forbidden", "it is another's"), true);
     }
-    if (this.#welcomed) return;
-    this.#welcomed = true;
+    if (again) return;
     this.#paused = false;
     this.#fruitless = 0;
-    this.#open();
-    for (const asked of this.#pages.values()) asked.send(asked);
+    this.#sendOpen();
     this.#flush();
   }
 
   #lost(code) {
-    this.#welcomed = this.#subscribed = this.#caughtUp = false;
+    this.#subscribed = this.#caughtUp = false;
     this.#opens = 0;
     clearTimeout(this.#openTimer);
-    const { entries } = this.#outbox;
-    if (code === 1009) {
-      // The longest is not repeated: it would end every socket the same way.
-      const sent = [...entries.values()].filter((entry) => entry.sent && waits(entry));
-      const largest = sent.sort((a, b) => b.bytes - a.bytes)[0];
-      if (largest) this.#refuse(largest, new ParlatoryError("too_large", "the server does not read so long a message"));
-    }
-    for (const entry of entries.values()) entry.uncertain ||= entry.sent;
+    const sent = this.#outbox.waiting.filter((entry) => entry.sent).sort((a, b) => b.bytes - a.bytes);
+    // Not repeated: it would end every socket the same way.
+    if (code === 1009 && sent[0]) this.#refuse(sent[0], new ParlatoryError("too_large", "no server reads it"));
     this.#outbox.lost();
-    for (const { asked } of this.#pinged) if (asked && !asked.again) this.#answer(asked, false);
     this.#pinged = [];
-    for (const [id, call] of this.#calls) {
-      if (call.key) call.sent = false;
-      else if (call.sent) this.#finish(id, new ParlatoryError("lost", "the connection was lost; the call may have run"));
+    for (const [id, request] of this.#requests) {
+      if (request.again) request.sent = false;
+      else if (request.sent) this.#settle(id, new ParlatoryError("lost", "it may have been done"));
     }
   }
 
-  /** There will be no further socket. */
-  #end(error, quiet = false) {
-    this.#welcomed = this.#subscribed = this.#caughtUp = false;
-    clearTimeout(this.#openTimer);
+  /** There will be no further socket; without an error the application wants it so. */
+  #end(error) {
+    this.#lost();
     clearTimeout(this.#sendTimer);
-    for (const entry of this.#outbox.entries.values()) {
-      if (!waits(entry)) continue;
-      if (quiet) entry.reject(error);
-      else this.#refuse(entry, error, true);
+    for (const entry of this.#outbox.waiting) {
+      if (error) this.#refuse(entry, error, true);
+      else entry.reject(this.#closed);
     }
-    for (const asked of this.#pages.values()) asked.reject(error);
-    this.#pages.clear();
-    for (const id of this.#calls.keys()) this.#finish(id, error);
+    for (const id of this.#requests.keys()) this.#settle(id, this.#closed);
     this.#tell();
-    for (const feed of this.#feeds) feed.end(quiet ? null : error);
+    for (const feed of this.#feeds) feed.end(error);
     this.#feeds.clear();
-  }
-
-  #check() {
-    if (this.#link.state === "closed") throw this.#link.error ?? new ParlatoryError("closed", "the chat was closed");
-  }
-
-  #stop(error) {
-    this.#link.close();
-    this.#link.error = error;
-    this.#end(error);
   }
 
   // -- rows
 
   get #first() {
-    return this.#rows.list[0]?.seq ?? this.#position.seq + 1;
+    return this.#rows.keys().next().value?.seq ?? this.#position.seq + 1;
   }
 
-  #open() {
+  #sendOpen() {
     this.#opens += 1;
+    this.#caughtUp = false;
     clearTimeout(this.#openTimer);
-    const frame = { type: "open", conversation: this.conversation };
-    if (this.#options.tail !== undefined) frame.tail = this.#options.tail;
-    if (this.#position) {
-      const { epoch, seq, at } = this.#position;
-      Object.assign(frame, { epoch, after: seq }, at && seq && { at });
-    }
-    this.#link.send(frame);
+    const { epoch, seq: after, at } = this.#position ?? {};
+    this.#send({ type: "open", tail: this.#options.tail, epoch, after, at: after ? at : undefined });
   }
 
-  #opened({ type, epoch, floor = 0, from, turn, state, reason }) {
+  #opened({ type, epoch, floor = 0, from, turn, state, reason = "epoch" }) {
     this.#opens = Math.max(this.#opens - 1, 0);
     if (this.#opens || this.#paused) return;
     this.#setDraft(null);
     this.#givenUp = null;
     this.#turns.opened(turn);
-    this.#state = state ? { rev: state.rev, value: freeze(state.set) } : { rev: -1, value: undefined };
-    this.#floor = floor;
+    this.#state = state ? { rev: state.rev, value: freeze(state.set) } : {};
     const held = this.#position;
-    if (held && (type === "reset" || held.epoch !== epoch)) this.#reset(epoch, from, reason ?? "epoch");
-    else if (!held) this.#position = { epoch, seq: from };
+    if (!held) this.#position = { epoch, seq: from };
+    else if (type === "reset" || held.epoch !== epoch) this.#reset(epoch, from, reason);
     else if (from > held.seq) throw new Error(`opened at ${from}, behind the rows asked for`);
     this.#more = this.#first - 1 > floor;
     this.#subscribed = true;
-    this.#caughtUp = false;
   }
 
   #reset(epoch, seq, reason) {
     this.#rows.clear();
+    this.#chars = this.#paged = 0;
     this.#position = { epoch, seq };
     this.#messages = null;
-    for (const [clientId, entry] of this.#outbox.entries) if (entry.seq !== undefined) this.#outbox.remove(clientId);
+    for (const entry of this.#outbox.entries.values()) if (entry.seq !== undefined) this.#outbox.remove(entry.clientId);
     for (const feed of this.#feeds) feed.clear();
-    this.#event({ type: "reset", reason });
+    this.#event({ type: "reset", reason }, "reset");
   }
 
-  #take({ epoch, rows }, length) {
+  #take({ epoch, rows }, length, current) {
     this.#link.fruitful = true;
-    for (const { by, clientId, seq } of rows) if (clientId && by === this.#principal) this.#acknowledge(clientId, seq, false);
-    if (!this.#subscribed || this.#opens) return;
+    for (const { by, clientId, seq } of rows) if (by === this.#principal) this.#acknowledge(clientId, seq, false);
+    if (!current) return;
     let hole = epoch !== this.#position.epoch;
     for (const row of hole ? [] : rows) {
       const { seq } = this.#position;
       if (row.seq <= seq) continue;
-      hole = row.seq !== seq + 1;
-      if (hole) break;
+      if ((hole = row.seq !== seq + 1)) break;
       this.#apply(row, length / rows.length);
     }
-    if (this.#rows.trim()) this.#more = true;
-    if (hole) this.#again();
-    else if ([...this.#feeds].some((feed) => feed.rows > FEED_ROWS_MAX)) {
-      this.#paused = true;
-      this.#subscribed = this.#caughtUp = false;
-      this.#link.send({ type: "close", conversation: this.conversation });
-    }
+    this.#trim();
+    if (hole) return this.#again();
+    if (![...this.#feeds].some((feed) => feed.size > ROWS_WAITING_MAX)) return;
+    this.#paused = true;
+    this.#subscribed = this.#caughtUp = false;
+    this.#send({ type: "close" });
   }
 
   #apply(row, cost) {
     const shown = freeze({ ...row, text: textOf(row.message) });
-    this.#position = { epoch: this.#position.epoch, seq: row.seq, at: row.at };
-    this.#rows.append(shown, cost);
+    const { seq, at, clientId, turn } = row;
+    this.#position = { epoch: this.#position.epoch, seq, at };
+    this.#rows.set(shown, cost);
+    this.#chars += cost;
     this.#fruitless = 0;
     this.#messages = null;
-    const entry = this.#outbox.entries.get(row.clientId);
-    if (entry?.seq === row.seq) this.#outbox.remove(row.clientId);
+    if (this.#outbox.entries.get(clientId)?.seq === seq) this.#outbox.remove(clientId);
     // The row of a draft comes before its end: nobody shall see both.
     const draft = this.#draft;
-    if (draft && row.turn === draft.turn && row.message.role === "assistant" && shown.text.startsWith(textOf(draft.message))) draft.hidden = true;
+    const written = draft && draft.turn === turn && row.message.role === "assistant";
+    if (written && shown.text.startsWith(draft.entry.text)) draft.hidden = true;
     this.#event({ type: "row", row: shown });
+  }
+
+  #trim() {
+    const { keep, keepChars } = this.#options;
+    for (const [row, cost] of this.#rows) {
+      if (this.#rows.size === 1 || (this.#rows.size <= keep + this.#paged && this.#chars <= keepChars)) break;
+      this.#rows.delete(row);
+      this.#chars -= cost;
+      this.#more = true;
+    }
   }
 
   #again() {
     this.#fruitless += 1;
     if (this.#fruitless > REOPENS_MAX) throw new Error("rows are missing, however often they are asked for");
-    this.#caughtUp = false;
-    this.#open();
+    this.#sendOpen();
   }
 
-  #live({ seq }) {
-    if (!this.#subscribed || this.#opens) return;
+  #live(seq) {
     if (seq > this.#position.seq) return this.#again();
     this.#fruitless = 0;
     this.#caughtUp = true;
   }
 
-  #beat({ heads }) {
-    if (!this.#subscribed || this.#opens) return;
-    if (Object.hasOwn(heads, this.conversation) && heads[this.conversation] > this.#position.seq) this.#again();
-  }
-
   #resume() {
-    if (!this.#paused || [...this.#feeds].some((feed) => feed.rows > FEED_ROWS_MAX / 2)) return;
+    if (!this.#paused || [...this.#feeds].some((feed) => feed.size > ROWS_WAITING_MAX / 2)) return;
     this.#paused = false;
-    if (this.#welcomed) this.#open();
+    if (this.#connected) this.#sendOpen();
   }
 
-  #closed({ code }) {
+  #refused(error) {
     this.#subscribed = this.#caughtUp = false;
-    if (RETRYABLE.has(code)) this.#openTimer = setTimeout(() => this.#open(), RETRY_MS);
-    else this.#stop(new ParlatoryError(code, "the server ended the subscription"));
+    if (RETRYABLE.has(error.code)) {
+      this.#openTimer = setTimeout(() => this.#sendOpen(), error.retryMs ?? RETRY_MS);
+    } else {
+      this.#link.close();
+      this.#link.error = error;
+      this.#end(error);
+    }
   }
 
   #page({ id, epoch, rows, more }, length) {
-    const asked = this.#pages.get(id);
-    if (!asked) return;
+    const request = this.#requests.get(id);
+    if (!request) return;
     const shown = rows.map((row) => freeze({ ...row, text: textOf(row.message) }));
-    const held = this.#position;
-    if (held?.epoch === epoch) {
-      const first = this.#first;
-      const older = shown.filter((row) => row.seq < first);
-      if (older.length ? older.at(-1).seq === first - 1 : !more && asked.before === first) {
-        this.#more = !this.#rows.prepend(older, length / Math.max(rows.length, 1)) || more;
-        this.#messages = null;
-      }
+    const cost = length / Math.max(rows.length, 1);
+    const older = this.#position?.epoch === epoch ? shown.filter(({ seq }) => seq < this.#first) : [];
+    if (older.length && older.at(-1).seq === this.#first - 1) {
+      const room = Math.max(Math.floor((this.#options.keepChars - this.#chars) / cost), 0);
+      const taken = older.slice(Math.max(older.length - room, 0));
+      this.#rows = new Map([...taken.map((row) => [row, cost]), ...this.#rows]);
+      this.#chars += taken.length * cost;
+      this.#paged += taken.length;
+      this.#more = more || taken.length < older.length;
+      if (taken.length) this.#messages = null;
     }
-    this.#answer(asked, { rows: Object.freeze(shown), more });
+    this.#settle(id, null, { rows: Object.freeze(shown), more });
   }
 
-  // -- drafts, state, presence
+  // -- drafts and state
 
   #setDraft(draft) {
-    if (this.#draft || draft) this.#messages = null;
+    if (draft || this.#draft?.hidden === false) this.#messages = null;
     this.#draft = draft;
     if (draft && this.#feeds.size) this.#event({ type: "draft", draft: draft.entry }, `draft ${draft.id}`);
   }
 
-  #draftSet(frame) {
-    if (this.#subscribed && !this.#opens && frame.id !== this.#givenUp) this.#setDraft(new Draft(frame));
-  }
-
   #delta(frame) {
-    if (!this.#subscribed || this.#opens || frame.id === this.#givenUp) return;
     const draft = this.#draft;
     if (draft?.id === frame.id) {
       if (frame.to <= draft.index) return;
@@ -1076,81 +967,79 @@ class Chat {
       }
     }
     this.#draftReopens += 1;
-    if (this.#draftReopens > REOPENS_MAX) {
-      this.#draftReopens = 0;
-      this.#givenUp = frame.id; // its row will come all the same
-      return this.#setDraft(null);
-    }
-    this.#caughtUp = false;
-    this.#open();
+    if (this.#draftReopens <= REOPENS_MAX) return this.#sendOpen();
+    this.#draftReopens = 0;
+    this.#givenUp = frame.id; // its row will come all the same
+    this.#setDraft(null);
   }
 
   #draftEnd({ id, seq, finish }) {
-    if (!this.#subscribed || this.#opens) return;
     if (this.#draft?.id === id) this.#setDraft(null);
-    this.#event({ type: "draftEnd", id, finish, ...(seq !== undefined && { seq }) });
+    this.#event({ type: "draftEnd", id, seq, finish }, `end ${id}`);
   }
 
   #patch({ rev, set, patch }) {
-    if (!this.#subscribed || this.#opens || (set === undefined && rev <= this.#state.rev)) return;
-    if (set === undefined && rev !== this.#state.rev + 1) return this.#again();
-    this.#state = { rev, value: freeze(set === undefined ? merged(this.#state.value, patch) : set) };
-    this.#event({ type: "state", rev, state: this.#state.value }, "state");
-  }
-
-  #present({ count, principals }) {
-    this.#presence = freeze({ count, ...(principals && { principals }) });
-    this.#event({ type: "presence", ...this.#presence }, "presence");
+    const whole = set !== undefined;
+    if (!whole && rev <= this.#state.rev) return;
+    if (!whole && rev - 1 !== this.#state.rev) return this.#again();
+    const value = freeze(whole ? set : merged(this.#state.value, patch));
+    this.#state = { rev, value };
+    this.#event({ type: "state", rev, state: value }, "state");
   }
 
   // -- sends
 
   #add({ clientId, n, principal, message }) {
-    const text = JSON.stringify(message);
-    if (message === null || typeof message !== "object" || !text) throw new ParlatoryError("bad_message", "a message is text, parts or an object");
-    if (/\\ud[89a-f]/.test(text.replaceAll("\\\\", ""))) throw new ParlatoryError("bad_message", "there is half a character in the message");
-    const bytes = bytesOf(text);
+    const body = JSON.stringify(message);
+    // Half a character, which JSON writes as an escape, cannot be stored.
+    const half = /(?<!\\)(\\\\)*\\ud[89a-f]/;
+    if (!body?.startsWith("{") || half.test(body)) throw new ParlatoryError("bad_message", "this cannot be said");
+    const bytes = bytesOf(body);
     this.#measure(bytes);
-    const { entries } = this.#outbox;
-    if (entries.size >= OUTBOX_MAX || this.#outbox.bytes + bytes > OUTBOX_BYTES_MAX) {
-      throw new ParlatoryError("outbox_full", "too much waits to be sent: wait, or discard some");
+    if (this.#outbox.entries.size >= OUTBOX_MAX || this.#outbox.bytes + bytes > OUTBOX_BYTES_MAX) {
+      throw new ParlatoryError("outbox_full", "too much waits to be sent");
     }
-    const entry = entryOf(clientId, freeze(JSON.parse(text)), text, bytes, { n, principal });
-    this.#outbox.remove(clientId);
+    const entry = { clientId, n, principal, body, bytes, message: freeze(JSON.parse(body)), text: textOf(message) };
+    entry.promise = new Promise((resolve, reject) => Object.assign(entry, { resolve, reject }));
+    entry.promise.catch(noop); // `messages` shows the error as well
     this.#outbox.add(entry);
     this.#messages = null;
-    return { entry, promise: new Promise((resolve, reject) => Object.assign(entry, { resolve, reject })) };
+    return entry;
   }
 
   #measure(bytes) {
-    const { message = Infinity, frame = Infinity } = this.#limits ?? {};
+    const { message = Infinity, frame = Infinity } = this.#limits;
     const limit = Math.min(message, frame - 2 * this.conversation.length - 200);
-    if (bytes > limit) throw new ParlatoryError("too_large", `the message is ${bytes} bytes, of at most ${limit}`);
+    if (bytes > limit) throw new ParlatoryError("too_large", `the message has ${bytes} bytes, of at most ${limit}`);
   }
 
-  /** Sends what may be sent; what is over a limit is refused here, because the server might close over it. */
+  /** Sends what may be sent, and refuses what the server might close over. */
   #flush() {
-    if (!this.#welcomed) return;
-    const most = Math.min(32, this.#limits.inflight);
-    let calls = [...this.#calls.values()].filter((call) => call.sent).length;
-    for (const call of this.#calls.values()) {
-      if (call.sent || call.held || calls + this.#outbox.slots.size >= most) continue;
-      call.sent = true;
-      calls += 1;
-      this.#link.send(call.frame);
+    if (!this.#connected) return;
+    const { slots } = this.#outbox;
+    let free = Math.min(INFLIGHT_MAX, this.#limits.inflight) - slots.size;
+    for (const request of this.#requests.values()) {
+      const { frame, sent, held } = request;
+      const call = frame.type === "call";
+      if (call && sent) free -= 1;
+      if (sent || held || (call && free-- <= 0)) continue;
+      request.sent = true;
+      if (frame.type === "cancel") this.#ping(frame, request);
+      else this.#send(frame);
     }
-    let entry;
-    while (calls + this.#outbox.slots.size < most && (entry = this.#outbox.next(this.#options.now()))) {
+    for (let entry; free > 0 && (entry = this.#outbox.next(this.#options.now())); ) {
+      const { clientId, body, bytes } = entry;
       try {
-        this.#measure(entry.bytes);
+        this.#measure(bytes);
       } catch (error) {
         this.#refuse(entry, error);
         continue;
       }
+      free -= 1;
       entry.sent = true;
-      this.#outbox.slots.add(entry.clientId);
-      const { clientId, body } = entry;
-      this.#link.send(`{"type":"send","conversation":${JSON.stringify(this.conversation)},"clientId":"${clientId}","message":${body}}`);
+      slots.add(clientId);
+      const head = JSON.stringify({ type: "send", conversation: this.conversation, clientId });
+      this.#link.send(`${head.slice(0, -1)},"message":${body}}`);
     }
   }
 
@@ -1163,163 +1052,117 @@ class Chat {
   /** The message is row `seq`; until that is here its entry stays. */
   #acknowledge(clientId, seq, duplicate) {
     const entry = this.#outbox.entries.get(clientId);
-    if (!entry || !waits(entry)) return;
+    if (!entry || entry.seq !== undefined) return;
+    Object.assign(entry, { seq, error: undefined, view: null });
     this.#saved.drop(clientId);
     this.#messages = null;
-    entry.seq = seq;
-    entry.view = null;
-    if (seq <= (this.#position?.seq ?? -1)) this.#outbox.remove(clientId);
+    if (seq <= this.#position?.seq) this.#outbox.remove(clientId);
     entry.resolve({ seq, duplicate });
   }
 
-  /** Refuses a message for good; it stays in `messages` with the error, and where `kept` in the storage. */
+  /** Refuses a message for good: it is shown with the error, and stored only if `kept`. */
   #refuse(entry, error, kept = false) {
-    if (!waits(entry)) return;
     if (!kept) this.#saved.drop(entry.clientId);
-    entry.error = error;
-    entry.view = this.#messages = null;
+    Object.assign(entry, { error, view: null });
+    this.#messages = null;
     entry.reject(error);
   }
 
-  #settle(clientId) {
-    this.#outbox.remove(clientId);
-    this.#saved.drop(clientId);
-    this.#messages = null;
-  }
-
-  #error(frame) {
-    const { code, text, retryMs, clientId, id } = frame;
-    const again = RETRYABLE.has(code);
-    const afterMs = Math.max(retryMs ?? RETRY_MS, 0);
+  #error({ code, text, retryMs, conversation, clientId, id }) {
     const error = new ParlatoryError(code, text, { retryMs });
-    if (clientId !== undefined) this.#sendRefused(clientId, error, again ? afterMs : null);
-    else if (this.#calls.has(id)) this.#callRefused(id, error, again ? afterMs : null);
-    else if (this.#pages.has(id)) {
-      const asked = this.#pages.get(id);
-      if (again) setTimeout(() => this.#welcomed && this.#pages.has(id) && asked.send(asked), afterMs);
-      else this.#answer(asked, null, error);
-    } else if (id === undefined && this.#pinged.length) {
-      const { asked } = this.#pinged.shift();
-      if (asked) this.#answer(asked, null, error);
-      else this.#event({ type: "error", error });
-    } else if (frame.conversation === undefined || !this.#opens) this.#event({ type: "error", error });
+    if (clientId !== undefined) this.#sendRefused(clientId, error);
+    else if (id !== undefined) this.#requestRefused(id, error);
+    else if (this.#pinged.length) {
+      const { request } = this.#pinged.shift();
+      if (!request) this.#problem(error);
+      else this.#settle(request.id, error);
+    } else if (conversation === undefined || !this.#opens) this.#problem(error);
     else {
       this.#opens -= 1;
-      if (this.#opens) return;
-      this.#subscribed = false;
-      if (again) this.#openTimer = setTimeout(() => this.#open(), afterMs);
-      else this.#stop(error);
+      if (!this.#opens) this.#refused(error);
     }
   }
 
-  #sendRefused(clientId, error, afterMs) {
-    const { slots, entries } = this.#outbox;
-    slots.delete(clientId);
-    const entry = entries.get(clientId);
+  #sendRefused(clientId, error) {
+    this.#outbox.slots.delete(clientId);
+    const entry = this.#outbox.entries.get(clientId);
     if (entry && waits(entry)) {
-      if (afterMs === null) this.#refuse(entry, error);
-      else {
-        entry.sent = false;
-        entry.uncertain ||= error.code === "internal";
-        const now = this.#options.now();
-        this.#outbox.heldUntil = Math.max(this.#outbox.heldUntil, now + afterMs);
-        clearTimeout(this.#sendTimer);
-        this.#sendTimer = setTimeout(() => this.#release(), this.#outbox.heldUntil - now);
-      }
+      if (RETRYABLE.has(error.code)) this.#hold(entry, error);
+      else this.#refuse(entry, error);
     }
     this.#flush();
   }
 
-  #release() {
-    this.#outbox.heldUntil = 0;
-    this.#flush();
-    this.#tell();
+  #hold(entry, { code, retryMs = RETRY_MS }) {
+    entry.sent = false;
+    entry.uncertain ||= code === "internal";
+    const now = this.#options.now();
+    const until = (this.#outbox.heldUntil = Math.max(this.#outbox.heldUntil, now + retryMs));
+    clearTimeout(this.#sendTimer);
+    this.#sendTimer = setTimeout(() => {
+      this.#outbox.heldUntil = 0;
+      this.#flush();
+      this.#tell();
+    }, until - now);
   }
 
   // -- requests
 
-  /** Keeps a request until it is answered; sends it now and, where it makes sense, on every new socket. */
-  #ask(send, { id = `a${(this.#ids += 1)}`, again = false } = {}) {
-    return new Promise((resolve, reject) => {
-      this.#check();
-      const asked = { id, again, send, resolve, reject };
-      this.#pages.set(id, asked);
-      if (this.#welcomed) send(asked);
-    });
+  /** Keeps a request until it is answered; one that may be done `again` is sent again on the next socket. */
+  #ask(frame, { again }) {
+    const { id = randomId() } = frame;
+    const request = { id, frame, again, sent: false, held: false, feed: null };
+    request.promise = new Promise((resolve, reject) => Object.assign(request, { resolve, reject }));
+    if (this.#closed) request.reject(this.#closed);
+    else this.#requests.set(id, request);
+    this.#flush();
+    return request;
   }
 
-  #answer(asked, value, error) {
-    this.#pages.delete(asked.id);
-    if (error) asked.reject(error);
-    else asked.resolve(value);
+  #settle(id, error, value) {
+    const request = this.#requests.get(id);
+    this.#requests.delete(id);
+    if (error) request?.reject(error);
+    else request?.resolve(value);
+    this.#flush();
   }
 
-  #ping(asked, frame) {
-    const n = (this.#ids += 1);
-    this.#pinged.push({ n, asked });
-    this.#link.send(frame);
-    this.#link.send({ type: "ping", n });
+  #requestRefused(id, error) {
+    const request = this.#requests.get(id);
+    // A call that failed inside may have run: only a key makes its repeat harmless.
+    const again = RETRYABLE.has(error.code) && (error.code !== "internal" || request?.again);
+    if (!request || !again) return this.#settle(id, error);
+    Object.assign(request, { sent: false, held: true });
+    setTimeout(() => {
+      request.held = false;
+      this.#flush();
+    }, error.retryMs ?? RETRY_MS);
   }
 
-  #pong({ n }) {
-    while (this.#pinged.length && this.#pinged[0].n <= n) {
-      const { asked } = this.#pinged.shift();
-      if (asked) this.#answer(asked, true);
+  /** Learns by the pong that the server has handled the frame before it. */
+  #ping(frame, request) {
+    const n = (this.#pings += 1);
+    this.#pinged.push({ n, request });
+    this.#send(frame);
+    this.#link.send(JSON.stringify({ type: "ping", n }));
+  }
+
+  #pong(n) {
+    while (this.#pinged[0]?.n <= n) {
+      const { request } = this.#pinged.shift();
+      if (request) this.#settle(request.id, null, true);
     }
   }
 
-  #items(id, call, promise) {
-    promise.catch(noop);
-    const feed = (call.feed ??= new Feed());
-    if (!this.#calls.has(id)) promise.then(() => feed.end(), (error) => feed.end(error));
-    return {
-      next: async () => {
-        const { value, done } = await feed.next();
-        return { value: value?.value, done };
-      },
-      return: async () => {
-        if (this.#calls.has(id) && this.#welcomed && call.sent) this.#link.send({ type: "cancel", conversation: this.conversation, id });
-        this.#finish(id, new ParlatoryError("cancelled", "the iteration was left"));
-        return { value: undefined, done: true };
-      },
-      [Symbol.asyncIterator]() {
-        return this;
-      },
-    };
-  }
-
   #item({ id, value }) {
-    const call = this.#calls.get(id);
-    if (!call?.feed) return;
-    call.feed.push({ type: "row", value: freeze(value) });
-    if (call.feed.rows <= ITEMS_MAX) return;
-    this.#link.send({ type: "cancel", conversation: this.conversation, id });
-    this.#finish(id, new ParlatoryError("too_many", `more than ${ITEMS_MAX} items wait to be taken`));
+    const feed = this.#requests.get(id)?.feed;
+    feed?.push(freeze(value));
+    if (feed?.size > ITEMS_MAX) this.#leave(id, new ParlatoryError("too_many", "the items are not taken"));
   }
 
-  #result({ id, value }) {
-    this.#finish(id, null, value);
-  }
-
-  #callRefused(id, error, afterMs) {
-    const call = this.#calls.get(id);
-    // `internal` may have run: only a key makes its repeat harmless.
-    if (afterMs === null || (error.code === "internal" && !call.key)) return this.#finish(id, error);
-    Object.assign(call, { sent: false, held: true });
-    setTimeout(() => {
-      call.held = false;
-      this.#flush();
-    }, afterMs);
-  }
-
-  #finish(id, error, value) {
-    const call = this.#calls.get(id);
-    this.#calls.delete(id);
-    if (!call) return;
-    if (error) call.reject(error);
-    else call.resolve(freeze(value));
-    call.feed?.end(error);
-    this.#flush();
+  #leave(id, error) {
+    if (this.#requests.get(id)?.sent) this.#send({ type: "cancel", id });
+    this.#settle(id, error);
   }
 
   // -- telling
@@ -1328,9 +1171,14 @@ class Chat {
     for (const feed of this.#feeds) feed.push(event, key);
   }
 
+  #problem(error) {
+    this.#event({ type: "error", error }, `error ${error.code}`);
+  }
+
   #tell() {
     const before = this.#status;
-    if (this.status !== before && before) this.#event({ type: "status", status: this.status }, "status");
+    const { status } = this;
+    if (before && status !== before) this.#event({ type: "status", status }, "status");
     if (!this.#listeners.size || this.getSnapshot() === this.#told) return;
     this.#told = this.getSnapshot();
     for (const listener of [...this.#listeners]) {
@@ -1345,11 +1193,7 @@ class Chat {
   }
 }
 
-/**
- * Opens a conversation, `<agent>/<name>`, on a socket of its own; does not wait for the server.
- *
- * `url` is `ws://host:port/v1`, also as `https:` or relative to the page. See parlatory.d.ts for the options.
- */
+/** Opens a conversation on a socket of its own; does not wait for the server. The options are in parlatory.d.ts. */
 export function connect(url, conversation, options = {}) {
   const { storage, WebSocket = globalThis.WebSocket } = options;
   let address;
@@ -1360,8 +1204,8 @@ export function connect(url, conversation, options = {}) {
     throw new ParlatoryError("misuse", `${url} is no address of a server`, { cause });
   }
   conversation = String(conversation).normalize("NFC");
-  if (!/^[a-z][a-z0-9-]{0,31}\/./.test(conversation)) throw new ParlatoryError("misuse", "a conversation is <agent>/<name>");
-  if (typeof WebSocket !== "function") throw new ParlatoryError("misuse", "there is no WebSocket here: use Node 22, or pass one");
+  if (!/^[a-z][a-z0-9-]{0,31}\/./.test(conversation)) throw new ParlatoryError("misuse", "it is no <agent>/<name>");
+  if (!WebSocket) throw new ParlatoryError("misuse", "there is no WebSocket: use Node 22, or pass one");
   let { client } = options;
   if (!client && storage) {
     client = storage.getItem("parlatory.client") ?? installation;
@@ -1369,6 +1213,7 @@ export function connect(url, conversation, options = {}) {
   }
   return new Chat(address.href, conversation, {
     outbox: true,
+    WebSocket,
     keep: 1000,
     keepChars: 16 << 20,
     now: Date.now,

@@ -51,7 +51,9 @@ class Chromium:
     def __init__(self, program: str, folder: Path) -> None:
         self.folder = folder
         command = [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         self.url = self._await_url()
 
     def _await_url(self) -> str:
@@ -92,7 +94,8 @@ class Browser:
             try:
                 yield browser
             finally:
-                reading.cancel()
+                if not reading.cancel():
+                    reading.result()
                 await asyncio.wait({reading})
 
     async def _read(self) -> None:
@@ -108,7 +111,7 @@ class Browser:
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         frame = {"id": number, "method": method, "params": parameters}
         await self._connection.send(json.dumps(frame if session is None else frame | {"sessionId": session}))
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(2 * DEADLINE_S):
             told = await answer
         assert "error" not in told, f"{method}: {told['error']}"
         result: Json = told["result"]
@@ -140,6 +143,7 @@ class Tabs:
         self.browser.pages[attached["sessionId"]] = page
         for domain in ("Page", "Runtime", "Log", "Performance", "Network"):
             await page.command(f"{domain}.enable")
+        await page.command("Emulation.setFocusEmulationEnabled", enabled=True)  # each is the window in front
         await page.resize(width, height)
         await page.goto(url)
         return page
@@ -201,14 +205,15 @@ class Page:
             const end = performance.now() + {deadline_s * 1000};
             const look = () => {{
                 const value = ({expression});
-                if (value || performance.now() > end) resolve(value);
+                if (value || performance.now() > end) resolve(value instanceof Node ? true : value);
                 else setTimeout(look, 10);
             }};
             look();
         }})"""
-        async with asyncio.timeout(deadline_s + DEADLINE_S):
-            value = await self.get(script)
-        assert value, f"not within {deadline_s:g} s: {expression}; the page says {await self.get('document.body.innerText')!r}"
+        value = await self.get(script)
+        assert value, (
+            f"not within {deadline_s:g} s: {expression}; the page says {await self.get('document.body.innerText')!r}"
+        )
         return value
 
     async def text(self, selector: str) -> str:
@@ -239,7 +244,9 @@ class Page:
             f"(() => {{ const r = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
             " return [r.x + r.width / 2, r.y + r.height / 2]; })()"
         )
-        await self.command("Input.dispatchMouseEvent", type="mouseWheel", x=place[0], y=place[1], deltaX=0, deltaY=delta_y)
+        await self.command(
+            "Input.dispatchMouseEvent", type="mouseWheel", x=place[0], y=place[1], deltaX=0, deltaY=delta_y
+        )
 
     async def say(self, text: str) -> None:
         """Writes a message and sends it."""

@@ -8,7 +8,7 @@ axe=.venv/browser/axe-$axe_version.js
 
 if ! command -v chromium >/dev/null; then
   if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
-    echo 'tests/browser: there is no Chromium, and only root can install it with apt-get: BROWSER TESTS ARE SKIPPED' >&2
+    echo 'tests/browser: there is no Chromium, and only root can install it with apt-get: THE BROWSER TESTS WILL NOT RUN' >&2
     exit 0
   fi
   export DEBIAN_FRONTEND=noninteractive
@@ -18,7 +18,7 @@ fi
 
 if [ ! -e "$axe" ]; then
   if ! command -v npm >/dev/null; then
-    echo 'tests/browser: there is no npm to get axe-core with: THE TEST OF ACCESSIBILITY IS SKIPPED' >&2
+    echo 'tests/browser: there is no npm to get axe-core with: THE TEST OF ACCESSIBILITY WILL NOT RUN' >&2
     exit 0
   fi
   got=$(mktemp -d)

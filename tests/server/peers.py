@@ -68,11 +68,12 @@ async def serving(
     engine: Engine | None = None,
     limits: Limits | None = None,
     idle_timeout_s: float = 60,
+    port: int = 0,
     **options: Any,
 ) -> AsyncIterator[Server]:
-    """Serves agents on a free port; closes at once at the end."""
+    """Serves agents, on a free port unless it is named; closes at once at the end."""
     runtime = Runtime(engine or await open_engine("memory:"), agents or (Relay, Echo), idle_timeout_s=idle_timeout_s)
-    async with runtime, serve(runtime, port=0, limits=limits, **options) as server:
+    async with runtime, serve(runtime, port=port, limits=limits, **options) as server:
         yield server
 
 

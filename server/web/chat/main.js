@@ -18,7 +18,10 @@ const composer = new Composer({
   keep: (text) => room && written.note(room.conversation, text),
 });
 const sidebar = new Sidebar({ begin, unread: (count) => (document.title = count ? `(${count}) Chat` : "Chat") });
-const timeline = new Timeline({ scroller: byId("messages"), list: byId("rows"), tail: byId("tail") }, {});
+const timeline = new Timeline(
+  { scroller: byId("messages"), list: byId("rows"), head: byId("beginning"), tail: byId("tail") },
+  {},
+);
 
 /** Returns the conversation that the address names, if it does. */
 function named() {
@@ -66,6 +69,12 @@ function admit() {
   });
 }
 
+async function copy(element) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(element.textContent);
+  getSelection().selectAllChildren(element); // without TLS there is only the old way
+  document.execCommand("copy");
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !event.defaultPrevented && !document.querySelector("dialog[open]") && !byId("stop").hidden) room?.stop();
 });
@@ -79,7 +88,7 @@ byId("skip").addEventListener("click", (event) => {
 });
 byId("messages").addEventListener("click", async ({ target }) => {
   if (!target.matches(".copy")) return;
-  await navigator.clipboard.writeText(target.closest(".code").querySelector("pre").textContent);
+  await copy(target.closest(".code").querySelector("pre"));
   target.textContent = "Copied";
   setTimeout(() => (target.textContent = "Copy"), COPIED_MS);
 });

@@ -1,6 +1,7 @@
 // What the page keeps in this browser: the token for this tab, the rest for the next visit too.
 
 const SEEN = "parlatory-page:seen";
+const SINCE = "parlatory-page:since";
 const VISITED = "parlatory-page:visited";
 const TOKEN = "parlatory-page:token";
 const WRITTEN = "parlatory-page:written:";
@@ -33,15 +34,20 @@ export const token = {
 
 /** Up to which row each conversation was seen: `{conversation: {seq, at}}`. */
 export const seen = {
-  of: (conversation) => read(localStorage, SEEN, {})[conversation]?.seq,
-  known: () => localStorage.getItem(SEEN) !== null,
+  of: (conversation) => read(localStorage, SEEN, {})[conversation]?.seq ?? 0,
   note(heads) {
     const all = read(localStorage, SEEN, {});
-    const at = Date.now();
     const changed = Object.entries(heads).filter(([conversation, seq]) => all[conversation]?.seq !== seq);
-    if (!changed.length && this.known()) return;
-    for (const [conversation, seq] of changed) all[conversation] = { seq, at };
-    write(localStorage, SEEN, newest(Object.entries(all), (one) => one.at));
+    for (const [conversation, seq] of changed) all[conversation] = { seq, at: Date.now() };
+    if (changed.length) write(localStorage, SEEN, newest(Object.entries(all), (one) => one.at));
+  },
+  /** Notes those that are listed for the first time: what was said before the first visit does not count as unread. */
+  meet(entries) {
+    const since = read(localStorage, SINCE, 0) || Date.now();
+    write(localStorage, SINCE, since);
+    const all = read(localStorage, SEEN, {});
+    const old = entries.filter(({ conversation, at }) => !all[conversation] && Date.parse(at) <= since);
+    this.note(Object.fromEntries(old.map(({ conversation, head }) => [conversation, head])));
   },
   key: SEEN,
 };

@@ -2,10 +2,12 @@
 
 import { byId, decoded, download, h, sized } from "./dom.js";
 import { GrowingText, markdown } from "./markdown.js";
+import { kept } from "./media.js";
 
 const SHOWN_AT_ONCE = 40_000; // characters of a text; more on demand
 const MARKDOWN_MAX = 400_000; // characters; longer texts stay plain
 const PICTURE = /^image\/(?:png|jpeg|gif|webp|avif)$/;
+const HASH = /^sha256:([0-9a-f]{64})$/;
 const ENDS = {
   stopped: "Stopped",
   error: "Failed: the answer ends here",
@@ -29,9 +31,9 @@ export function textOf(message) {
 /**
  * Makes the element of a row or of a send that is not acknowledged yet.
  * @param {any} row
- * @param {{agent: string, own: (row: any) => boolean, previous?: any}} context
+ * @param {{conversation: string, agent: string, own: (row: any) => boolean, previous?: any}} context
  */
-export function rowElement(row, { agent, own, previous }) {
+export function rowElement(row, { conversation, agent, own, previous }) {
   const mine = own(row);
   const role = row.message.role;
   const kind = role === "user" ? (mine ? "user mine" : "user") : role;
@@ -44,7 +46,7 @@ export function rowElement(row, { agent, own, previous }) {
   const name = role === "system" ? "System" : role === "tool" ? "Tool" : mine ? "You" : author(row, agent);
   element.append(h("div", { class: "head" }, h("span", { class: "name" }, name), time));
   const body = h("div", { class: "body" });
-  for (const part of parts(row.message)) body.append(partElement(part, role));
+  for (const part of parts(row.message)) body.append(partElement(part, role, conversation));
   element.append(body);
   if (ENDS[row.finish]) element.append(h("p", { class: `end ${row.finish}` }, ENDS[row.finish]));
   return element;
@@ -58,19 +60,19 @@ function parts(message) {
   return typeof message.content === "string" ? [{ type: "text", text: message.content }] : message.content;
 }
 
-function partElement(part, role) {
+function partElement(part, role, conversation) {
   switch (part.type) {
     case "text":
       return textElement(part.text, role);
     case "image":
     case "file":
-      return fileElement(part);
+      return fileElement(part, conversation);
     case "reasoning":
       return folded("Reasoning", () => (part.text ? plain(part.text) : plain("(kept by the provider)")));
     case "tool-call":
       return folded(`Called ${part.toolName}`, () => code(part.invalid ?? part.input));
     case "tool-result":
-      return folded(`${failed(part.output) ? "Failure" : "Result"} of ${part.toolName}`, () => outputElement(part.output));
+      return folded(`${failed(part.output) ? "Failure" : "Result"} of ${part.toolName}`, () => outputElement(part.output, conversation));
     default:
       return folded(part.kind ?? part.type, () => code(part.data ?? part));
   }
@@ -92,29 +94,51 @@ function textElement(text, role) {
   return element;
 }
 
-function fileElement(part) {
+function fileElement(part, conversation) {
   const name = part.filename ?? (part.type === "image" ? "picture" : "file");
-  if (part.data !== undefined) {
-    if (PICTURE.test(part.mediaType ?? "")) {
-      const picture = h("img", { src: `data:${part.mediaType};base64,${part.data}`, alt: name });
-      return h("button", { type: "button", class: "picture", "aria-label": `Show ${name}`, onclick: () => enlarge(picture) }, picture);
-    }
-    const size = sized(Math.floor((part.data.length * 3) / 4));
-    const save = () => download(decoded(part.data), name);
-    return h("button", { type: "button", class: "file", onclick: save }, `⤓ ${name}`, h("small", {}, size));
-  }
   if (/^https?:/i.test(part.url ?? "")) {
     return h("a", { class: "file", href: part.url, target: "_blank", rel: "noopener noreferrer nofollow" }, `↗ ${name}`);
   }
-  return h("span", { class: "file" }, `${name} (kept elsewhere)`);
+  const hash = HASH.exec(part.ref?.parlatory ?? "")?.[1];
+  if (part.data === undefined && !hash) return h("span", { class: "file" }, `${name} (kept elsewhere)`);
+  const bytes = hash ? () => kept(conversation, hash) : async () => decoded(part.data);
+  if (!PICTURE.test(part.mediaType ?? "") && !(part.type === "image" && hash)) return saved(name, bytes, part.data);
+  const inline = part.data !== undefined && `data:${part.mediaType};base64,${part.data}`;
+  const address = async () => inline || URL.createObjectURL(await bytes());
+  const picture = h("img", { alt: name, height: "220" });
+  const show = async () => enlarge(await address(), name);
+  const button = h("button", { type: "button", class: "picture", "aria-label": `Show ${name}`, onclick: show }, picture);
+  load(picture, address).catch(() => button.replaceWith(saved(name, bytes)));
+  return button;
 }
 
-function enlarge(picture) {
+async function load(picture, address) {
+  picture.addEventListener("load", () => URL.revokeObjectURL(picture.src), { once: true });
+  picture.src = await address();
+}
+
+/** A button that saves a file. */
+function saved(name, bytes, data) {
+  const size = h("small", {}, data === undefined ? "" : sized(Math.floor((data.length * 3) / 4)));
+  const save = async () => {
+    try {
+      download(await bytes(), name);
+    } catch (error) {
+      size.textContent = error.message;
+    }
+  };
+  return h("button", { type: "button", class: "file", onclick: save }, `⤓ ${name}`, size);
+}
+
+function enlarge(address, name) {
   const close = h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: () => dialog.close() }, "✕");
-  const dialog = /** @type {HTMLDialogElement} */ (h("dialog", { class: "enlarged", "aria-label": picture.alt }));
-  dialog.append(close, h("img", { src: picture.src, alt: picture.alt }));
+  const dialog = /** @type {HTMLDialogElement} */ (h("dialog", { class: "enlarged", "aria-label": name }));
+  dialog.append(close, h("img", { src: address, alt: name }));
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  dialog.addEventListener("close", () => dialog.remove());
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    URL.revokeObjectURL(address);
+  });
   document.body.append(dialog);
   dialog.showModal();
 }
@@ -133,13 +157,13 @@ const code = (value) =>
 
 const failed = (output) => output.type.startsWith("error") || output.type === "execution-denied";
 
-function outputElement(output) {
+function outputElement(output, conversation) {
   switch (output.type) {
     case "text":
     case "error-text":
       return plain(output.value || "(nothing)");
     case "content":
-      return h("div", {}, ...output.value.map((part) => partElement(part, "tool")));
+      return h("div", {}, ...output.value.map((part) => partElement(part, "tool", conversation)));
     case "execution-denied":
       return plain(output.reason ?? "It was not allowed.");
     default:
@@ -149,7 +173,8 @@ function outputElement(output) {
 
 /** Is the answer that is being written. */
 export class DraftView {
-  constructor(agent) {
+  constructor(conversation, agent) {
+    this.conversation = conversation;
     this.body = h("div", { class: "body" });
     const head = h("div", { class: "head" }, h("span", { class: "name" }, author({ by: "agent" }, agent)));
     this.element = h("li", { class: "row assistant draft" }, head, this.body);
@@ -172,7 +197,7 @@ export class DraftView {
       if (part.type === "reasoning") {
         shown.element.lastElementChild.textContent = part.text; // shown while it grows, folded in the row
       } else if (JSON.stringify(part) !== JSON.stringify(shown.part)) {
-        const element = partElement(part, "assistant");
+        const element = partElement(part, "assistant", this.conversation);
         shown.element.replaceWith(element);
         shown.element = element;
       }
@@ -187,7 +212,7 @@ export class DraftView {
       ? h("div", { class: "text markdown" })
       : part.type === "reasoning"
         ? h("details", { open: true }, h("summary", {}, "Reasoning"), h("div", { class: "plain" }))
-        : partElement(part, "assistant");
+        : partElement(part, "assistant", this.conversation);
     const shown = { type: part.type, element, part: undefined, text: part.type === "text" ? new GrowingText(element) : undefined };
     const old = this.shown[index];
     if (old) old.element.replaceWith(element);

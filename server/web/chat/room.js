@@ -44,7 +44,7 @@ export class Room {
     this.timeline = page.timeline;
     this.timeline.clear();
     this.timeline.hooks = {
-      element: (row, previous) => rowElement(row, { agent: this.agent, own: (one) => this.#own(one), previous }),
+      element: (row, previous) => rowElement(row, { conversation, agent: this.agent, own: (one) => this.#own(one), previous }),
       older: () => this.#older(),
       moved: () => this.#showLatest(),
     };
@@ -101,7 +101,7 @@ export class Room {
     const unsent = [];
     let draft = null;
     for (const one of messages) {
-      if (one.draft) draft = one;
+      if (one.draft) draft = one.message.content.length ? one : null; // nothing yet: it shows as typing
       else if (one.at) rows.push(one);
       else unsent.push(one);
     }
@@ -134,7 +134,7 @@ export class Room {
     const joined = at > 0 && this.rows[at] === first;
     if (!joined && this.rows[0] !== rows[this.rows[0]?.seq - first?.seq]) this.more = true;
     this.rows = joined ? [...this.rows.slice(0, at), ...rows] : rows;
-    this.#shown();
+    this.timeline.update(this.rows, !this.more);
   }
 
   async #older() {
@@ -148,7 +148,7 @@ export class Room {
       if (older.length && older[older.length - 1].seq !== this.rows[0].seq - 1) return; // the log was exchanged meanwhile
       this.more = more;
       this.rows = [...older, ...this.rows];
-      this.#shown();
+      this.timeline.update(this.rows, !this.more);
     } catch {
       return; // the connection is lost; the reader scrolls again
     } finally {
@@ -156,17 +156,12 @@ export class Room {
     }
   }
 
-  #shown() {
-    byId("beginning").hidden = this.more || !this.rows.length;
-    this.timeline.update(this.rows);
-  }
-
   #showTail(unsent, draft, status) {
     const elements = unsent.map((one) => this.#unsentElement(one));
     const known = new Set(unsent.map((one) => one.clientId));
     for (const id of this.unsent.keys()) if (!known.has(id)) this.unsent.delete(id);
     if (draft?.id !== this.draftId || !draft) {
-      this.draft = draft ? new DraftView(this.agent) : null;
+      this.draft = draft ? new DraftView(this.conversation, this.agent) : null;
       this.draftId = draft?.id ?? null;
     }
     if (this.draft) {
@@ -189,8 +184,8 @@ export class Room {
   #unsentElement(one) {
     const known = this.unsent.get(one.clientId);
     if (known?.one === one) return known.element;
-    const row = { ...one, by: "", message: one.message };
-    const element = rowElement(row, { agent: this.agent, own: () => true, previous: undefined });
+    const row = { by: "", message: one.message };
+    const element = rowElement(row, { conversation: this.conversation, agent: this.agent, own: () => true });
     element.classList.add("unsent");
     const text = one.error ? `Not sent: ${one.error.message}` : one.pending ? "Sending …" : "Sent";
     const state = h("p", { class: one.error ? "end error" : "end" }, text);
@@ -209,7 +204,8 @@ export class Room {
     if (state === "closed" && error) {
       return error.code === "forbidden" ? "You may not read this conversation, or there is no such agent." : error.message;
     }
-    if (turn?.state === "error") return "The agent failed to answer. Its log says why.";
+    const marked = this.rows[this.rows.length - 1]?.finish === "error"; // the row says so itself
+    if (turn?.state === "error" && !marked) return "The agent failed to answer. The log of the server says why.";
     if (turn?.state === "waiting") return "The agent waits for an approval.";
     if (turn?.state === "queued") return "The agent is busy; your message waits.";
     return "";

@@ -73,8 +73,7 @@ export class Sidebar {
       if (agents) this.agents = agents;
       for (const one of conversations) this.entries.set(one.conversation, one);
       if (after || this.next === null) this.next = next ?? null;
-      // What was there before this browser first looked counts as seen.
-      if (!seen.known()) seen.note(Object.fromEntries(conversations.map((one) => [one.conversation, one.head])));
+      seen.meet(conversations);
     }
     this.show();
   }
@@ -104,7 +103,7 @@ export class Sidebar {
     const sorted = [...all.values()].sort((a, b) => b.time - a.time);
     let unread = 0;
     const items = sorted.map((one) => {
-      const count = one.conversation === this.current && !document.hidden ? 0 : Math.max(0, (one.head ?? 0) - (seen.of(one.conversation) ?? 0));
+      const count = one.conversation === this.current && !document.hidden ? 0 : Math.max(0, (one.head ?? 0) - seen.of(one.conversation));
       unread += count && 1;
       return this.#item(one, count);
     });

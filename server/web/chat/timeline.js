@@ -8,13 +8,15 @@ const END_PX = 48; // so near to the end the reader is at it
 /** Shows rows whose `seq` count up without a gap. */
 export class Timeline {
   /**
-   * @param {{scroller: HTMLElement, list: HTMLElement, tail: HTMLElement}} elements `tail` stands behind the last row
+   * @param {{scroller: HTMLElement, list: HTMLElement, head: HTMLElement, tail: HTMLElement}} elements `head` stands
+   *   before the first row of the conversation, `tail` behind the last one
    * @param {{element: (row: any, previous: any) => HTMLElement, older: () => void, moved: () => void}} hooks `element`
    *   makes the element of a row, `older` asks for rows before the first one, `moved` tells that the reader scrolled
    */
-  constructor({ scroller, list, tail }, hooks) {
+  constructor({ scroller, list, head, tail }, hooks) {
     this.scroller = scroller;
     this.list = list;
+    this.head = head;
     this.tail = tail;
     this.hooks = hooks;
     this.rows = [];
@@ -45,25 +47,32 @@ export class Timeline {
     this.list.replaceChildren();
   }
 
-  /** Takes all rows as they are now: more at either end, or others altogether. */
-  update(rows) {
-    const [first, end] = [this.rows[0]?.seq, this.end];
+  /**
+   * Takes all rows as they are now: more at either end, or others altogether.
+   * @param {any[]} rows
+   * @param {boolean} complete the first of them is the first there is
+   */
+  update(rows, complete) {
     if (!this.#continues(rows)) {
       this.clear();
       this.rows = rows;
+      this.head.hidden = !complete || !rows.length;
       this.from = this.to = Math.max(rows[0]?.seq ?? 0, this.end - STEP);
       this.#grow(this.end);
-      this.#settle();
-      return;
-    }
-    this.rows = rows;
-    if (rows[0].seq > this.from) this.#drop(rows[0].seq, this.to);
-    if (rows[0].seq < first && this.from === first) this.#renew(first); // its day may stand above an older row now
-    if (this.to === end && (this.stuck || this.end - this.from <= KEPT)) {
-      this.#grow(this.end);
-      if (this.stuck) this.#drop(Math.max(this.from, this.to - KEPT), this.to);
-    }
+    } else this.#hold(() => this.#advance(rows, complete));
     this.#settle();
+  }
+
+  #advance(rows, complete) {
+    const [first, end] = [this.rows[0].seq, this.end];
+    this.rows = rows;
+    this.head.hidden = !complete;
+    if (rows[0].seq > this.from) this.#drop(rows[0].seq, this.to);
+    // Its day may stand above an older row now.
+    if (rows[0].seq < first && this.from === first) this.list.firstElementChild?.replaceWith(this.#element(first));
+    if (this.to !== end || !(this.stuck || this.end - this.from <= KEPT)) return;
+    this.#grow(this.end);
+    if (this.stuck) this.#drop(Math.max(this.from, this.to - KEPT), this.to);
   }
 
   /** Says whether the rows are those that were there, and more: of another log they have the same seqs. */
@@ -121,27 +130,34 @@ export class Timeline {
   }
 
   #up() {
-    const mark = this.list.firstElementChild;
-    const before = mark?.getBoundingClientRect().top ?? 0;
-    const from = Math.max(this.rows[0].seq, this.from - STEP);
-    const fragment = document.createDocumentFragment();
-    for (let seq = from; seq < this.from; seq++) fragment.append(this.#element(seq));
-    this.list.prepend(fragment);
-    this.from = from;
-    if (mark) this.scroller.scrollTop += mark.getBoundingClientRect().top - before;
-    // What is dropped lies below: it moves nothing.
-    this.#drop(this.from, Math.min(this.to, this.from + KEPT));
+    this.#hold(() => {
+      const from = Math.max(this.rows[0].seq, this.from - STEP);
+      const fragment = document.createDocumentFragment();
+      for (let seq = from; seq < this.from; seq++) fragment.append(this.#element(seq));
+      this.list.prepend(fragment);
+      this.from = from;
+      this.#drop(from, Math.min(this.to, from + KEPT));
+    });
     this.tail.hidden = this.below > 0;
   }
 
   #down() {
-    this.#grow(Math.min(this.end, this.to + STEP));
-    const from = Math.max(this.from, this.to - KEPT);
-    const mark = this.list.children[from - this.from];
-    const before = mark.getBoundingClientRect().top;
-    this.#drop(from, this.to);
-    this.scroller.scrollTop += mark.getBoundingClientRect().top - before;
+    this.#hold(() => {
+      this.#grow(Math.min(this.end, this.to + STEP));
+      this.#drop(Math.max(this.from, this.to - KEPT), this.to);
+    });
     this.tail.hidden = this.below > 0;
+  }
+
+  /** Changes the window and keeps the first row that is seen where it is on the screen. */
+  #hold(change) {
+    const top = this.scroller.getBoundingClientRect().top;
+    const index = [...this.list.children].findIndex((one) => one.getBoundingClientRect().bottom > top);
+    const seq = this.from + index;
+    const before = this.list.children[index]?.getBoundingClientRect().bottom;
+    change();
+    const held = this.list.children[seq - this.from];
+    if (before !== undefined && held) this.scroller.scrollTop += held.getBoundingClientRect().bottom - before;
   }
 
   /** Appends elements up to a seq. */
@@ -156,10 +172,6 @@ export class Timeline {
   #drop(from, to) {
     for (; this.from < from; this.from++) this.list.firstElementChild?.remove();
     for (; this.to > to; this.to--) this.list.lastElementChild?.remove();
-  }
-
-  #renew(seq) {
-    this.list.firstElementChild?.replaceWith(this.#element(seq));
   }
 
   #element(seq) {
