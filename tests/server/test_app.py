@@ -275,8 +275,9 @@ async def test_a_principal_has_a_limit_of_sockets(caplog: pytest.LogCaptureFixtu
 
 
 async def test_those_without_a_name_are_not_one_principal() -> None:
-    async with serving(limits=Limits(sockets_per_principal=1)) as server, Peer.to(server) as one, Peer.to(server) as two:
-        for peer in (one, two):
+    limits = Limits(sockets_per_principal=1)
+    async with serving(limits=limits) as server, Peer.to(server) as first, Peer.to(server) as second:
+        for peer in (first, second):
             await peer.send(type="hello")
             assert (await peer.get("welcome"))["principal"] == "anonymous"
 

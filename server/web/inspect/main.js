@@ -283,7 +283,7 @@ function table(element, items, key, cells) {
 
 function showRows() {
   byId("older").hidden = !state.more;
-  keyed(byId("rows"), [...state.rows.values()].reverse(), (row) => `${state.epoch} ${row.seq}`, rowElement);
+  keyed(byId("rows"), [...state.rows.values()].reverse(), (row) => `${state.chosen} ${state.epoch} ${row.seq}`, rowElement);
 }
 
 function rowElement(row) {
