@@ -34,9 +34,8 @@ def address(server: Server, conversation: str = "") -> str:
 
 
 async def figure(page: Page, name: str) -> str:
-    found: str = await page.get(
-        f"[...document.querySelectorAll('#figures div')].find((one) => one.dataset.key === '{name}').children[1].textContent"
-    )
+    tile = f"[...document.querySelectorAll('#figures div')].find((one) => one.dataset.key === '{name}')"
+    found: str = await page.get(f"{tile}.children[1].textContent")
     return found
 
 
@@ -101,8 +100,10 @@ async def test_strangers_give_a_token(tabs: Tabs) -> None:
     def authenticate(asked: AccessRequest) -> Principal | None:
         return Principal(asked.token) if asked.token else None
 
-    hooks = {"authenticate": authenticate, "operator": lambda principal: principal.name == "root"}
-    async with serving(Relay, **hooks) as server:
+    def operator(principal: Principal) -> bool:
+        return principal.name == "root"
+
+    async with serving(Relay, authenticate=authenticate, operator=operator) as server:
         page = await tabs.open(address(server))
         for token, told in (("ann", "This token is no operator's"), ("root", "Live")):
             await page.until("!document.querySelector('#gate').hidden")
