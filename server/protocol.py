@@ -152,23 +152,23 @@ class ServerSession:
         except ValueError as error:  # InvalidName is one
             return self._bad_frame(str(error), text)
         self._bad = 0
-        if self._bucket.take(COSTS.get(type(frame), 1.0), now) < 0:
-            return self._too_fast(frame, now)
+        left = self._bucket.take(COSTS.get(type(frame), 1.0), now)
+        if left < 0:
+            return self._too_fast(frame, left)
         if isinstance(frame, Ping):
             return Decision(answer=encode(Pong(n=frame.n)))
         if conversation is None:
             return Decision(serve=frame)
         refusal = self._refusal(frame)
         if refusal is not None:
-            self._bucket.take(1.0, now)
             return Decision(refusal)
         if isinstance(frame, (Send, Call)):
             self.inflight += 1
         return Decision(serve=frame, conversation=conversation)
 
-    def _too_fast(self, frame: ClientFrame, now: float) -> Decision:
+    def _too_fast(self, frame: ClientFrame, left: float) -> Decision:
         refusal = Refusal("rate", "this socket asks for too much; wait, then go on more slowly", echo_for(frame))
-        if self._bucket.take(1.0, now) >= -self._limits.frames_burst:
+        if left >= -self._limits.frames_burst:
             return Decision(refusal)
         self.state = SessionState.CLOSING
         return Decision(refusal, shut=Shut(4429))

@@ -395,6 +395,6 @@ async def test_a_socket_that_asks_too_fast_is_refused_and_then_closed() -> None:
         await peer.send(type="page", id="p", conversation=C, before=9)
         refusal = await peer.get("error", id="p")
         assert (refusal["code"], refusal["retryMs"] > 0) == ("rate", True)
-        for n in range(2):
+        for n in range(5):
             await peer.send(type="ping", n=n)
         await peer.refused(4429)
