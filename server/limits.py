@@ -65,7 +65,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     sockets: int = 50_000
     pending: int = 2_000
     sockets_per_address: int = 10_000
-    sockets_per_principal: int = 1_000
+    sockets_per_principal: int = 5_000
     frames_per_s: float = 10_000
     frames_burst: float = 20_000
 
