@@ -215,9 +215,9 @@ async def _serve_until_stopped(application: Application, options: argparse.Names
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, lambda: os._exit(1) if stopping.is_set() else stopping.set())
-            print(f"listening on {server.url}", file=sys.stderr, flush=True)
             if server.page is not None:
-                print(f"the chat page is {server.page}", file=sys.stderr, flush=True)
+                print(f"the chat page is {server.page}", file=sys.stderr)
+            print(f"listening on {server.url}", file=sys.stderr, flush=True)
             await stopping.wait()
             print("stopping; once more to stop at once", file=sys.stderr, flush=True)
             await server.close()

@@ -113,7 +113,7 @@ export interface Call<T> extends Promise<T> {
 }
 
 export interface Options {
-  /** What proves who you are, or a function that gets a fresh one: at first, and when one is refused or expires. */
+  /** What proves who you are, or a function that gets a fresh one: at first, and when one is refused. */
   token?: string | (() => string | undefined | Promise<string | undefined>);
   /** Begin with the last so many rows; without it with the first one there is. */
   tail?: number;

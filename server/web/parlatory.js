@@ -159,37 +159,27 @@ function append(parts, type, text) {
   else parts.push({ type, text });
 }
 
-/** Is what one iteration has not taken yet. With a key the newer replaces the older. */
+/** Is what one iteration has not taken yet. With a key the newer replaces the older, of those the last 256 stay. */
 class Feed {
-  #items = [];
-  #keyed = new Map();
+  // How many have no key.
+  size = 0;
+  #items = new Map();
   #waiting = [];
   #end = null;
 
-  /** How many wait that nothing replaces. */
-  get size() {
-    return this.#items.length - this.#keyed.size;
-  }
-
   push(value, key) {
-    const queued = this.#keyed.get(key);
-    if (queued) queued.value = value;
-    else {
-      const item = { value, key };
-      this.#items.push(item);
-      if (key !== undefined) this.#keyed.set(key, item);
-      if (this.#keyed.size > EVENTS_MAX) {
-        const [oldest, dropped] = this.#keyed.entries().next().value;
-        this.#keyed.delete(oldest);
-        this.#items.splice(this.#items.indexOf(dropped), 1);
-      }
+    this.#items.delete(key);
+    this.#items.set(key ?? {}, value);
+    if (key === undefined) this.size += 1;
+    else if (this.#items.size - this.size > EVENTS_MAX) {
+      this.#items.delete([...this.#items.keys()].find((one) => typeof one === "string"));
     }
     this.#serve();
   }
 
   clear() {
-    this.#items = [];
-    this.#keyed.clear();
+    this.#items.clear();
+    this.size = 0;
   }
 
   end(error) {
@@ -216,17 +206,25 @@ class Feed {
   }
 
   #serve() {
-    while (this.#waiting.length && (this.#items.length || this.#end)) {
+    while (this.#waiting.length && (this.#items.size || this.#end)) {
       const { resolve, reject } = this.#waiting.shift();
-      const item = this.#items.shift();
-      if (item) {
-        this.#keyed.delete(item.key);
-        resolve({ value: item.value, done: false });
+      const [[key, value] = []] = this.#items;
+      if (this.#items.delete(key)) {
+        if (typeof key === "object") this.size -= 1;
+        resolve({ value, done: false });
       } else if (this.#end.error) {
         reject(this.#end.error);
         this.#end = {};
       } else resolve({ value: undefined, done: true });
     }
+  }
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
   }
 }
 
@@ -237,17 +235,12 @@ class Saved {
     this.prefix = `parlatory:${place}:`;
   }
 
+  /** What is not of us comes as a message that cannot be said. */
   all() {
-    const found = [];
-    for (let i = 0; i < (this.storage?.length ?? 0); i++) {
-      const key = this.storage.key(i);
-      if (!key.startsWith(this.prefix)) continue;
-      try {
-        found.push({ ...JSON.parse(this.storage.getItem(key)), clientId: key.slice(this.prefix.length) });
-      } catch {
-        this.storage.removeItem(key); // not of us, or cut off
-      }
-    }
+    const { storage, prefix } = this;
+    const found = Array.from({ length: storage?.length ?? 0 }, (_, i) => storage.key(i))
+      .filter((key) => key.startsWith(prefix))
+      .map((key) => ({ ...parsed(storage.getItem(key)), clientId: key.slice(prefix.length) }));
     return found.sort((a, b) => a.n - b.n);
   }
 
@@ -316,7 +309,7 @@ class Link {
   #ws = null;
   #peer;
   #options;
-  #token = undefined;
+  #token;
   #rejections = 0;
   #failures = 0;
   #since = 0;
@@ -364,35 +357,24 @@ class Link {
   /** Something may have changed: an open socket has to answer, a wait is over. */
   check() {
     if (this.state === "open") this.#probe();
-    else if (this.#waker && !this.bye && online()) this.#visit();
-    else if (this.#waker) this.#say(online() ? "waiting" : "offline");
+    else if (this.#waker && !this.bye && online()) {
+      this.#failures = 0;
+      this.#visit();
+    } else if (this.#waker) this.#say(online() ? "waiting" : "offline");
   }
 
   drop(code, text) {
     this.#over(undefined, new ParlatoryError(code, text));
   }
 
-  close() {
+  close(error = null) {
     if (this.state === "closed") return;
     this.#detach();
     clearTimeout(this.#waker);
     this.#unlisten();
     this.retryAt = null;
+    this.error = error;
     this.state = "closed";
-  }
-
-  /** Gets a new token before the one of this socket expires. */
-  async renew() {
-    if (typeof this.#options.token !== "function") return;
-    const ws = this.#ws;
-    try {
-      const token = await this.#options.token();
-      if (ws !== this.#ws || !ws) return;
-      this.#token = token;
-      this.send(JSON.stringify({ type: "auth", token }));
-    } catch {
-      this.#token = undefined; // the server will close with 4401, and it is asked for again
-    }
   }
 
   #say(state) {
@@ -428,6 +410,7 @@ class Link {
     ws.onopen = () => this.#opened(ws);
     ws.onmessage = ({ data }) => this.#received(data);
     ws.onclose = ({ code }) => this.#over(code);
+    ws.onerror = () => this.#over(); // not every WebSocket closes after it
   }
 
   #opened(ws) {
@@ -462,8 +445,7 @@ class Link {
   }
 
   #end(error) {
-    this.close();
-    this.error = error;
+    this.close(error);
     this.#peer.end(error);
     this.#peer.moved();
   }
@@ -494,7 +476,7 @@ class Link {
     this.#failures = Math.min(failures + 1, 16);
     const { random } = this.#options;
     if (!this.bye?.retryMs) return random() * Math.min(LONGEST_MS, FIRST_MS * 2 ** failures);
-    const [low, high] = this.bye.retryMs.map((ms) => Math.min(Math.max(ms, 0), HINT_LONGEST_MS));
+    const [low, high] = this.bye.retryMs.map((ms) => Math.min(ms, HINT_LONGEST_MS));
     return low + random() * Math.max(high - low, 0);
   }
 
@@ -551,8 +533,8 @@ class Chat {
   #more = false;
   // Behind the last row applied; null until the first `opened`.
   #position = null;
-  // How many are not answered; until then rows belong to a position that was given up.
-  #opens = 0;
+  // An `open` is not answered: until then rows belong to a position that was given up.
+  #opening = false;
   #subscribed = false;
   #caughtUp = false;
   #paused = false;
@@ -582,7 +564,13 @@ class Chat {
     this.#saved = new Saved(options.storage, `${url}:${conversation}`);
     this.subscribe = this.subscribe.bind(this);
     this.getSnapshot = this.getSnapshot.bind(this);
-    for (const saved of this.#saved.all()) this.#add(saved);
+    for (const saved of this.#saved.all()) {
+      try {
+        this.#add(saved);
+      } catch {
+        this.#saved.drop(saved.clientId);
+      }
+    }
     const { client } = options;
     this.#link = new Link(url, options, {
       hello: (token) => ({ type: "hello", token: token ?? undefined, client }),
@@ -598,11 +586,10 @@ class Chat {
 
   /** Rows, what is no row yet, the draft. A new array only if something changed. */
   get messages() {
-    const draft = this.#draft && !this.#draft.hidden ? [this.#draft.entry] : [];
     return (this.#messages ??= Object.freeze([
       ...this.#rows.keys(),
       ...[...this.#outbox.entries.values()].map(viewOf),
-      ...draft,
+      ...(this.#draft?.hidden === false ? [this.#draft.entry] : []),
     ]));
   }
 
@@ -655,7 +642,15 @@ class Chat {
   // -- what there is to do
 
   /** Appends a message, exactly once; resolves once it is committed. Offline it waits. */
-  async send(message, { clientId = randomId() } = {}) {
+  send(message, { clientId = randomId() } = {}) {
+    try {
+      return this.#post(message, clientId).promise;
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  #post(message, clientId) {
     const old = this.#outbox.entries.get(clientId);
     if (this.#closed) throw this.#closed;
     if (!/^[\w-]{1,64}$/.test(clientId)) throw new ParlatoryError("misuse", "a clientId is 1 to 64 of [A-Za-z0-9_-]");
@@ -672,7 +667,7 @@ class Chat {
     }
     this.#flush();
     this.#tell();
-    return entry.promise;
+    return entry;
   }
 
   /** Takes back a message that was refused, or not sent yet. */
@@ -711,13 +706,13 @@ class Chat {
   /** Tells the other subscribers something ephemeral; false without a connection. */
   signal(name, data) {
     if (!this.#connected) return false;
-    this.#ping({ type: "signal", name, data }, null);
+    this.#ping(this.#frame({ type: "signal", name, data }), null);
     return true;
   }
 
   /** Gets older rows, and puts them before those in `messages`. */
   page({ before = this.#position ? this.#first : Number.MAX_SAFE_INTEGER, limit } = {}) {
-    return this.#ask({ type: "page", id: randomId(), before, limit }, { again: true }).promise;
+    return this.#ask({ type: "page", id: randomId(), before, limit }, { again: true, before }).promise;
   }
 
   /** Ends it; what is not acknowledged stays in `storage`, if there is one. */
@@ -738,13 +733,23 @@ class Chat {
     return state === "closed" ? error ?? new ParlatoryError("closed", "the chat was closed") : null;
   }
 
-  #send(frame) {
-    this.#link.send(JSON.stringify({ ...frame, conversation: this.conversation }));
+  #frame(fields) {
+    return JSON.stringify({ ...fields, conversation: this.conversation });
+  }
+
+  /** Sends a frame, unless the server would close over it. */
+  #send(text) {
+    this.#measure(bytesOf(text), this.#limits.frame);
+    this.#link.send(text);
+  }
+
+  #measure(bytes, limit = Infinity) {
+    if (bytes > limit) throw new ParlatoryError("too_large", `it has ${bytes} bytes, of at most ${limit}`);
   }
 
   #receive(frame, length) {
     if (frame.conversation !== undefined && frame.conversation !== this.conversation) return;
-    const current = this.#subscribed && !this.#opens;
+    const current = this.#subscribed && !this.#opening;
     switch (frame.type) {
       case "welcome": return this.#welcome(frame);
       case "opened":
@@ -767,7 +772,6 @@ class Chat {
       case "pong": return this.#pong(frame.n);
       case "closed": return this.#refused(new ParlatoryError(frame.code, "the server ended the subscription"));
       case "error": return this.#error(frame);
-      case "authExpiring": return this.#link.renew();
       case "bye": this.#link.bye = frame;
     }
   }
@@ -790,8 +794,7 @@ class Chat {
   }
 
   #lost(code) {
-    this.#subscribed = this.#caughtUp = false;
-    this.#opens = 0;
+    this.#subscribed = this.#caughtUp = this.#opening = false;
     clearTimeout(this.#openTimer);
     const sent = this.#outbox.waiting.filter((entry) => entry.sent).sort((a, b) => b.bytes - a.bytes);
     // Not repeated: it would end every socket the same way.
@@ -825,16 +828,15 @@ class Chat {
   }
 
   #sendOpen() {
-    this.#opens += 1;
+    this.#opening = true;
     this.#caughtUp = false;
     clearTimeout(this.#openTimer);
     const { epoch, seq: after, at } = this.#position ?? {};
-    this.#send({ type: "open", tail: this.#options.tail, epoch, after, at: after ? at : undefined });
+    this.#send(this.#frame({ type: "open", tail: this.#options.tail, epoch, after, at }));
   }
 
   #opened({ type, epoch, floor = 0, from, turn, state, reason = "epoch" }) {
-    this.#opens = Math.max(this.#opens - 1, 0);
-    if (this.#opens || this.#paused) return;
+    this.#opening = false;
     this.#setDraft(null);
     this.#givenUp = null;
     this.#turns.opened(turn);
@@ -843,6 +845,7 @@ class Chat {
     if (!held) this.#position = { epoch, seq: from };
     else if (type === "reset" || held.epoch !== epoch) this.#reset(epoch, from, reason);
     else if (from > held.seq) throw new Error(`opened at ${from}, behind the rows asked for`);
+    for (const { clientId, seq } of this.#outbox.entries.values()) this.#hide(clientId, seq);
     this.#more = this.#first - 1 > floor;
     this.#subscribed = true;
   }
@@ -852,7 +855,7 @@ class Chat {
     this.#chars = this.#paged = 0;
     this.#position = { epoch, seq };
     this.#messages = null;
-    for (const entry of this.#outbox.entries.values()) if (entry.seq !== undefined) this.#outbox.remove(entry.clientId);
+    for (const entry of this.#outbox.entries.values()) if (entry.seq) this.#outbox.remove(entry.clientId);
     for (const feed of this.#feeds) feed.clear();
     this.#event({ type: "reset", reason }, "reset");
   }
@@ -873,7 +876,7 @@ class Chat {
     if (![...this.#feeds].some((feed) => feed.size > ROWS_WAITING_MAX)) return;
     this.#paused = true;
     this.#subscribed = this.#caughtUp = false;
-    this.#send({ type: "close" });
+    this.#send(this.#frame({ type: "close" }));
   }
 
   #apply(row, cost) {
@@ -884,7 +887,7 @@ class Chat {
     this.#chars += cost;
     this.#fruitless = 0;
     this.#messages = null;
-    if (this.#outbox.entries.get(clientId)?.seq === seq) this.#outbox.remove(clientId);
+    this.#hide(clientId, seq);
     // The row of a draft comes before its end: nobody shall see both.
     const draft = this.#draft;
     const written = draft && draft.turn === turn && row.message.role === "assistant";
@@ -921,12 +924,11 @@ class Chat {
   }
 
   #refused(error) {
-    this.#subscribed = this.#caughtUp = false;
+    this.#subscribed = this.#caughtUp = this.#opening = false;
     if (RETRYABLE.has(error.code)) {
       this.#openTimer = setTimeout(() => this.#sendOpen(), error.retryMs ?? RETRY_MS);
     } else {
-      this.#link.close();
-      this.#link.error = error;
+      this.#link.close(error);
       this.#end(error);
     }
   }
@@ -936,8 +938,9 @@ class Chat {
     if (!request) return;
     const shown = rows.map((row) => freeze({ ...row, text: textOf(row.message) }));
     const cost = length / Math.max(rows.length, 1);
-    const older = this.#position?.epoch === epoch ? shown.filter(({ seq }) => seq < this.#first) : [];
-    if (older.length && older.at(-1).seq === this.#first - 1) {
+    const first = this.#position?.epoch === epoch ? this.#first : null;
+    const older = shown.filter(({ seq }) => seq < first);
+    if (older.length ? older.at(-1).seq === first - 1 : request.before === first) {
       const room = Math.max(Math.floor((this.#options.keepChars - this.#chars) / cost), 0);
       const taken = older.slice(Math.max(older.length - room, 0));
       this.#rows = new Map([...taken.map((row) => [row, cost]), ...this.#rows]);
@@ -995,7 +998,7 @@ class Chat {
     const half = /(?<!\\)(\\\\)*\\ud[89a-f]/;
     if (!body?.startsWith("{") || half.test(body)) throw new ParlatoryError("bad_message", "this cannot be said");
     const bytes = bytesOf(body);
-    this.#measure(bytes);
+    this.#measure(bytes, this.#limits.message);
     if (this.#outbox.entries.size >= OUTBOX_MAX || this.#outbox.bytes + bytes > OUTBOX_BYTES_MAX) {
       throw new ParlatoryError("outbox_full", "too much waits to be sent");
     }
@@ -1007,39 +1010,36 @@ class Chat {
     return entry;
   }
 
-  #measure(bytes) {
-    const { message = Infinity, frame = Infinity } = this.#limits;
-    const limit = Math.min(message, frame - 2 * this.conversation.length - 200);
-    if (bytes > limit) throw new ParlatoryError("too_large", `the message has ${bytes} bytes, of at most ${limit}`);
-  }
-
-  /** Sends what may be sent, and refuses what the server might close over. */
+  /** Sends what may be sent. */
   #flush() {
     if (!this.#connected) return;
     const { slots } = this.#outbox;
     let free = Math.min(INFLIGHT_MAX, this.#limits.inflight) - slots.size;
     for (const request of this.#requests.values()) {
-      const { frame, sent, held } = request;
-      const call = frame.type === "call";
+      const { id, type, text, sent, held } = request;
+      const call = type === "call";
       if (call && sent) free -= 1;
       if (sent || held || (call && free-- <= 0)) continue;
       request.sent = true;
-      if (frame.type === "cancel") this.#ping(frame, request);
-      else this.#send(frame);
+      try {
+        if (type === "cancel") this.#ping(text, request);
+        else this.#send(text);
+      } catch (error) {
+        this.#requests.delete(id);
+        request.reject(error);
+      }
     }
     for (let entry; free > 0 && (entry = this.#outbox.next(this.#options.now())); ) {
       const { clientId, body, bytes } = entry;
       try {
-        this.#measure(bytes);
+        this.#measure(bytes, this.#limits.message);
+        this.#send(`${this.#frame({ type: "send", clientId }).slice(0, -1)},"message":${body}}`);
+        entry.sent = true;
+        slots.add(clientId);
+        free -= 1;
       } catch (error) {
         this.#refuse(entry, error);
-        continue;
       }
-      free -= 1;
-      entry.sent = true;
-      slots.add(clientId);
-      const head = JSON.stringify({ type: "send", conversation: this.conversation, clientId });
-      this.#link.send(`${head.slice(0, -1)},"message":${body}}`);
     }
   }
 
@@ -1056,8 +1056,15 @@ class Chat {
     Object.assign(entry, { seq, error: undefined, view: null });
     this.#saved.drop(clientId);
     this.#messages = null;
-    if (seq <= this.#position?.seq) this.#outbox.remove(clientId);
+    this.#hide(clientId, seq);
     entry.resolve({ seq, duplicate });
+  }
+
+  /** A message is not shown beside its row, nor where that was long ago. */
+  #hide(clientId, seq) {
+    if (this.#outbox.entries.get(clientId)?.seq !== seq || !(seq <= this.#position?.seq)) return;
+    this.#outbox.remove(clientId);
+    this.#messages = null;
   }
 
   /** Refuses a message for good: it is shown with the error, and stored only if `kept`. */
@@ -1076,11 +1083,8 @@ class Chat {
       const { request } = this.#pinged.shift();
       if (!request) this.#problem(error);
       else this.#settle(request.id, error);
-    } else if (conversation === undefined || !this.#opens) this.#problem(error);
-    else {
-      this.#opens -= 1;
-      if (!this.#opens) this.#refused(error);
-    }
+    } else if (conversation === undefined || !this.#opening) this.#problem(error);
+    else this.#refused(error);
   }
 
   #sendRefused(clientId, error) {
@@ -1109,9 +1113,9 @@ class Chat {
   // -- requests
 
   /** Keeps a request until it is answered; one that may be done `again` is sent again on the next socket. */
-  #ask(frame, { again }) {
-    const { id = randomId() } = frame;
-    const request = { id, frame, again, sent: false, held: false, feed: null };
+  #ask(frame, { again, before }) {
+    const { id = randomId(), type } = frame;
+    const request = { id, type, text: this.#frame(frame), again, before, sent: false, held: false, feed: null };
     request.promise = new Promise((resolve, reject) => Object.assign(request, { resolve, reject }));
     if (this.#closed) request.reject(this.#closed);
     else this.#requests.set(id, request);
@@ -1140,10 +1144,10 @@ class Chat {
   }
 
   /** Learns by the pong that the server has handled the frame before it. */
-  #ping(frame, request) {
+  #ping(text, request) {
+    this.#send(text);
     const n = (this.#pings += 1);
     this.#pinged.push({ n, request });
-    this.#send(frame);
     this.#link.send(JSON.stringify({ type: "ping", n }));
   }
 
@@ -1161,7 +1165,7 @@ class Chat {
   }
 
   #leave(id, error) {
-    if (this.#requests.get(id)?.sent) this.#send({ type: "cancel", id });
+    if (this.#requests.get(id)?.sent) this.#link.send(this.#frame({ type: "cancel", id }));
     this.#settle(id, error);
   }
 

@@ -104,6 +104,32 @@ async def test_a_reload_in_mid_stream_goes_on(tabs: Tabs) -> None:
         assert page.errors == []
 
 
+async def test_who_reads_above_is_not_taken_to_the_end(tabs: Tabs) -> None:
+    agent, pieces = story()
+    away = "(({scrollHeight, scrollTop, clientHeight}) => scrollHeight - scrollTop - clientHeight)(" \
+        "document.querySelector('#messages'))"  # fmt: skip
+    async with serving(agent) as server:
+        page = await tabs.open(address(server, "story/scroll"))
+        await page.until(OPEN)
+        await page.say("go")
+        for number in range(60):
+            pieces.put_nowait(f"paragraph {number}\n\n")
+        await page.until(f"{DRAFT}?.endsWith('paragraph 59')")
+        assert await page.until(f"{away} < 2 || 'far'") is True
+        await page.wheel("#messages", -20)  # less than what counts as the end
+        await page.until(f"{away} > 5 && !document.querySelector('#latest').hidden")
+        place = await page.get("document.querySelector('#messages').scrollTop")
+        pieces.put_nowait("more\n\nand more")
+        await page.until(f"{DRAFT}?.endsWith('and more')")
+        pieces.put_nowait(None)
+        await page.until(f"{BODIES}.length === 2 && document.querySelector('#tail').childElementCount === 0")
+        assert await page.get("document.querySelector('#messages').scrollTop") == place
+        await page.click("#latest")
+        await page.until(f"{away} < 2 && document.querySelector('#latest').hidden")
+        assert await page.get("document.activeElement.id") == "input"
+        assert page.errors == []
+
+
 async def test_an_agent_that_fails_is_told(tabs: Tabs) -> None:
     agent, pieces = story()
     async with serving(agent) as server:

@@ -31,7 +31,7 @@ async def test_offline_in_mid_stream_and_back(tabs: Tabs) -> None:
         await page.until(f"{LOST} && document.querySelector('#connection').textContent.startsWith('Offline')")
         pieces.put_nowait("meanwhile, ")
         await page.say("written offline")
-        await page.until("document.querySelector('#tail .unsent .end')?.textContent === 'Sending …'")
+        await page.until("document.querySelector('#tail .unsent .end')?.textContent === 'Waits for a connection'")
         await page.until("document.querySelector('#connection').textContent === 'Offline, 1 unsent'")
         proxy.onward = server.port
         await page.offline(False)

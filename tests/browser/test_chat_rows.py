@@ -59,10 +59,12 @@ async def test_ten_thousand_rows_scroll(tabs: Tabs) -> None:
         await fill(server, C, texts(ROWS), by="user:bob")
         page = await tabs.open(address(server, C))
         await page.until(f"{OPEN} && {SEQS}.at(-1) === {ROWS}")
+        before = await page.metrics()
         told = await page.get(SCROLL_UP)
+        after = await page.metrics()
         assert told["elements"] <= 400
-        frames = sorted(told["frames"])
-        assert frames[int(len(frames) * 0.95)] < 250, frames[-20:]  # ms; 17 on a machine that has nothing else to do
+        # The page's own time, not the clock's: on a machine that has other things to do a frame says little.
+        assert (after["ThreadTime"] - before["ThreadTime"]) / len(told["frames"]) < 0.04
         seqs = await page.get(SEQS)
         assert seqs[0] == 1
         assert seqs == list(range(1, len(seqs) + 1))
@@ -189,7 +191,6 @@ async def test_a_text_that_grows_ends_as_the_whole_text_does(tabs: Tabs) -> None
             for (const text of {json.dumps(GROWING)}) for (const step of [1, 2, 3, 7, 40]) {{
                 const growing = new GrowingText(document.createElement("div"));
                 for (let end = 0; end < text.length + step; end += step) {{
-                    growing.next = 0; // without its pause
                     growing.update(text.slice(0, end));
                 }}
                 const whole = document.createElement("div");

@@ -26,6 +26,7 @@ class Listing:
         self.entries: list[dict[str, Any]] = []
         self.agents = list(agents)
         self.status = 200
+        self.authorization: str | None = None
         self.asked: list[dict[str, str]] = []
         server.site.add("/v1/conversations", self.answer)
 
@@ -41,6 +42,8 @@ class Listing:
         self.entries = [entry, *(one for one in self.entries if one["conversation"] != conversation)]
 
     def answer(self, request: HttpRequest) -> Response:
+        if self.authorization not in (None, request.headers.get("authorization")):
+            return respond(401, "")
         query = {name: values[0] for name, values in parse_qs(request.query).items()}
         self.asked.append(query)
         start = int(query.get("after", 0))
@@ -113,6 +116,25 @@ async def test_without_a_list_the_page_works(tabs: Tabs) -> None:
         await page.say("one")
         await shown(page, "one", "echo: one")
         await page.until(f"{LISTED}.join() === 'one'")
+        # A conversation in which nothing was said is not worth a line, once one has left it.
+        await page.click("#new button")
+        await page.until(f"{LISTED}.join() === 'New conversation,one'")
+        await page.get("history.back()")
+        await page.until(f"{LISTED}.join() === 'one'")
+
+
+async def test_the_token_is_asked_for_before_a_conversation_is_open(tabs: Tabs) -> None:
+    async with serving(Echo) as server:
+        listing = Listing(server, "echo")
+        listing.set("echo/a", 1, title="Secret")
+        listing.authorization = "Bearer s3cret"
+        page = await tabs.open(address(server))
+        for token in ("wrong", "s3cret"):
+            await page.until("document.querySelector('#admission').open && document.activeElement.id === 'token'")
+            await page.type(token)
+            await page.press("Enter")
+        await page.until(f"{OPEN} && location.hash === '#echo/a'")
+        assert await page.text("#title") == "Secret"
 
 
 async def test_the_list_on_a_phone(tabs: Tabs) -> None:

@@ -50,8 +50,15 @@ const settle = () => new Promise((resolve) => turn(resolve));
 // -- what a browser has beside that
 
 const page = new EventTarget();
-globalThis.addEventListener = page.addEventListener.bind(page);
-globalThis.removeEventListener = page.removeEventListener.bind(page);
+let listening = 0;
+globalThis.addEventListener = (...what) => {
+  listening += 1;
+  page.addEventListener(...what);
+};
+globalThis.removeEventListener = (...what) => {
+  listening -= 1;
+  page.removeEventListener(...what);
+};
 globalThis.document = Object.assign(new EventTarget(), { visibilityState: "visible" });
 Object.defineProperty(globalThis, "navigator", { value: { onLine: true }, configurable: true });
 
@@ -97,8 +104,9 @@ class Socket {
     this.open = false;
   }
 
+  /** Brings a frame, also to a client that has closed: it may have been on its way. */
   hear(data) {
-    if (this.open) this.onmessage?.({ data });
+    this.onmessage?.({ data });
   }
 
   end(code) {
@@ -159,7 +167,7 @@ class Application {
     this.notices += 1;
     const before = this.last;
     this.last = snapshot;
-    check(Object.isFrozen(snapshot) && Object.isFrozen(snapshot.messages) && Object.isFrozen(snapshot.status), "not frozen");
+    for (const one of [snapshot, snapshot.messages, snapshot.status]) check(Object.isFrozen(one), "not frozen");
     check(snapshot === this.chat.getSnapshot() && snapshot.messages === this.chat.messages, "not the snapshot of now");
     check(snapshot !== before, "told without a change");
     const known = new Map(before?.messages.map((entry) => [entry.seq ?? entry.clientId ?? entry.id, entry]));
@@ -193,6 +201,7 @@ class Application {
       items: this.items,
       problems: this.problems,
       taken: this.taken,
+      heard: this.signals.length,
       told: this.last === this.chat.getSnapshot(),
       state: state ?? null,
       present: presence && [presence.count, presence.principals],
@@ -270,6 +279,7 @@ class Stage {
 
   on_socket() {
     assert(this.waiting.length, "there is no new socket");
+    this.former = this.socket;
     this.socket = this.waiting.shift();
   }
 
@@ -287,6 +297,16 @@ class Stage {
 
   on_close(code) {
     this.socket.end(code);
+  }
+
+  on_error() {
+    this.socket.onerror?.({});
+  }
+
+  /** The socket before this one brings a frame that was on its way, and ends. */
+  on_ghost(frame) {
+    this.former.hear(JSON.stringify(frame));
+    this.former.end(1000);
   }
 
   on_down() {
@@ -351,8 +371,26 @@ class Stage {
     this.app.chat.signal(name, data ?? undefined);
   }
 
+  "on_signal fails"(name, data, code) {
+    try {
+      this.app.chat.signal(name, data);
+      assert(false, "it does not fail");
+    } catch (error) {
+      assert(error.code === code, `${error}`);
+    }
+  }
+
+  on_signals(count) {
+    const signal = { type: "signal", conversation: CONVERSATION, by: "you" };
+    for (let i = 0; i < count; i++) this.on_say({ ...signal, name: `${i}` });
+  }
+
   on_end() {
     this.app.chat.close();
+  }
+
+  on_mutter(clientId, text) {
+    this.app.chat.send(text, { clientId });
   }
 
   on_discard(clientId, could) {
@@ -420,6 +458,7 @@ class Stage {
   /** The page goes away without a word, and comes again. */
   on_reload() {
     this.clock.drop();
+    this.reloaded = true;
     this.socket && (this.socket.open = false);
     this.waiting = [];
     this.app.unsubscribe();
@@ -432,6 +471,10 @@ class Stage {
 
   on_store(key, value) {
     this.storage.setItem(key, value);
+  }
+
+  on_stored(count) {
+    assert(this.storage.length === count + 1, `${this.storage.length} keys`); // and who one is
   }
 
   on_same(frame) {
@@ -501,6 +544,8 @@ async function play({ options, steps }) {
   } finally {
     stage.app.chat.close();
     await settle();
+    if (!stage.reloaded && listening) stray.push(`${listening} listeners are left`);
+    listening = 0;
   }
 }
 

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -280,6 +281,15 @@ async def test_serve_and_log_beside_it_and_after_it(bots: str, tmp_path: Path) -
 def parlatory(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "parlatory.server.cli", *arguments]
     return subprocess.run(command, capture_output=True, timeout=STOP_S, check=False)
+
+
+def test_it_says_where_the_chat_page_is_unless_there_is_none(bots: str, tmp_path: Path) -> None:
+    with served(bots, tmp_path / "data") as server:
+        page = re.findall(r"the chat page is (http://127\.0\.0\.1:\d+/)\n", server.said)
+        with urllib.request.urlopen(page[0], timeout=STOP_S) as answer:
+            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    with served(bots, tmp_path / "data", "--no-web") as server:
+        assert "page" not in server.said
 
 
 def test_ctrl_c_ends_it_cleanly(bots: str, tmp_path: Path) -> None:

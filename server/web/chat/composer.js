@@ -73,7 +73,8 @@ export class Composer {
       this.busy += 1;
       try {
         const part = await partOf(file, this.messageMax - 4096);
-        if (this.#size([...this.parts, part]) > this.messageMax) throw new Unfit(this.#tooLarge(`With ${part.filename} the message`, this.#size([...this.parts, part])));
+        if (this.#size([...this.parts, part]) > this.messageMax)
+          throw new Unfit(this.#tooLarge(`With ${part.filename} the message`, this.#size([...this.parts, part])));
         this.parts.push(part);
       } catch (error) {
         if (!(error instanceof Unfit)) throw error;
@@ -140,16 +141,23 @@ export class Composer {
 
   #list() {
     this.list.hidden = !this.parts.length;
-    this.list.replaceChildren(...this.parts.map((part) => {
-      const remove = () => {
-        this.parts = this.parts.filter((one) => one !== part);
-        this.#list();
-        this.focus();
-      };
-      const picture = part.type === "image" && h("img", { src: `data:${part.mediaType};base64,${part.data}`, alt: "" });
-      const button = h("button", { type: "button", class: "icon", "aria-label": `Remove ${part.filename}`, onclick: remove }, "✕");
-      return h("li", {}, picture, h("span", {}, part.filename), button);
-    }));
+    this.list.replaceChildren(
+      ...this.parts.map((part) => {
+        const remove = () => {
+          this.parts = this.parts.filter((one) => one !== part);
+          this.#list();
+          this.focus();
+        };
+        const picture =
+          part.type === "image" && h("img", { src: `data:${part.mediaType};base64,${part.data}`, alt: "" });
+        const button = h(
+          "button",
+          { type: "button", class: "icon", "aria-label": `Remove ${part.filename}`, onclick: remove },
+          "✕",
+        );
+        return h("li", {}, picture, h("span", {}, part.filename), button);
+      }),
+    );
   }
 
   #acceptDrops(area) {

@@ -2,7 +2,7 @@
 
 import { Composer } from "./composer.js";
 import { byId } from "./dom.js";
-import { visited, written } from "./memory.js";
+import { token, visited, written } from "./memory.js";
 import { Room } from "./room.js";
 import { hashOf, Sidebar } from "./sidebar.js";
 import { Timeline } from "./timeline.js";
@@ -11,6 +11,8 @@ const COPIED_MS = 1500;
 
 /** @type {Room | null} */
 let room = null;
+/** @type {Promise<string> | null} */
+let asking = null;
 
 const composer = new Composer({
   send: async (message) => room?.send(message),
@@ -36,7 +38,11 @@ function named() {
 /** Goes to a new conversation with an agent. Nobody can guess its name. */
 function begin(agent) {
   const bytes = crypto.getRandomValues(new Uint8Array(12));
-  location.hash = hashOf(`${agent}/${btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_")}`);
+  location.hash = hashOf(
+    `${agent}/${btoa(String.fromCharCode(...bytes))
+      .replaceAll("+", "-")
+      .replaceAll("/", "_")}`,
+  );
 }
 
 function open() {
@@ -45,27 +51,33 @@ function open() {
   room?.close();
   sidebar.open(false);
   sidebar.current = conversation;
-  visited.note(conversation, "");
+  visited.note(conversation, "", false);
   byId("title").textContent = sidebar.title(conversation);
   room = new Room(conversation, { composer, sidebar, timeline, admit });
   sidebar.show();
   composer.focus();
 }
 
-/** Asks for a token until there is one. */
+/** Asks for a token until there is one, and keeps it. Asks once, however many want it. */
 function admit() {
+  asking ??= ask().finally(() => (asking = null));
+  return asking;
+}
+
+function ask() {
   const dialog = byId("admission");
   dialog.showModal();
   return new Promise((resolve) => {
-    const given = () => {
-      const token = byId("token").value.trim();
-      if (!token) return dialog.showModal();
-      dialog.removeEventListener("close", given);
+    const closed = () => {
+      const given = byId("token").value.trim();
+      if (!given) return dialog.showModal();
+      dialog.removeEventListener("close", closed);
       byId("token").value = "";
       byId("refusal").textContent = "The server did not accept this token. Try another one.";
-      resolve(token);
+      token.set(given);
+      resolve(given);
     };
-    dialog.addEventListener("close", given);
+    dialog.addEventListener("close", closed);
   });
 }
 
@@ -76,7 +88,8 @@ async function copy(element) {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !event.defaultPrevented && !document.querySelector("dialog[open]") && !byId("stop").hidden) room?.stop();
+  const meant = event.key === "Escape" && !event.isComposing && !event.defaultPrevented;
+  if (meant && !document.querySelector("dialog[open]") && !byId("stop").hidden) room?.stop();
 });
 byId("latest").addEventListener("click", () => {
   timeline.jump();
@@ -104,6 +117,10 @@ async function start() {
   if (last) location.replace(hashOf(last));
   else {
     await listed;
+    while (sidebar.status === 401) {
+      await admit();
+      await sidebar.load();
+    }
     const first = sidebar.entries.keys().next().value;
     if (first) location.replace(hashOf(first));
     else if (sidebar.agents.length) begin(sidebar.agents[0]);

@@ -6,8 +6,29 @@ import { h } from "./dom.js";
 
 const SAFE = {
   ALLOWED_TAGS: [
-    "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "strong",
-    "table", "tbody", "td", "th", "thead", "tr", "ul",
+    "a",
+    "blockquote",
+    "br",
+    "code",
+    "del",
+    "em",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "strong",
+    "table",
+    "tbody",
+    "td",
+    "th",
+    "thead",
+    "tr",
+    "ul",
   ],
   ALLOWED_ATTR: ["align", "class", "href", "start", "title"],
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
@@ -16,9 +37,6 @@ const SAFE = {
   RETURN_DOM_FRAGMENT: true,
 };
 const LANGUAGE = /^language-([\w+#.-]{1,20})$/;
-// Between two renderings of a text that grows, ms: at least this, and this many times what the last one took.
-const PAUSE_MS = 50;
-const PAUSE_PER_COST = 10;
 
 const escaped = (text) => text.replace(/[&<>"']/g, (one) => `&#${one.charCodeAt(0)};`);
 
@@ -70,10 +88,7 @@ export function markdown(text) {
   return nodes(marked.lexer(text));
 }
 
-/**
- * Is a text that grows. The blocks that nothing can change any more are rendered once; the last ones again and again,
- * as seldom as they are costly.
- */
+/** Is a text that grows. The blocks that nothing can change any more are rendered once, the last ones again and again. */
 export class GrowingText {
   /** @param {HTMLElement} element holds nothing else */
   constructor(element) {
@@ -82,15 +97,12 @@ export class GrowingText {
     this.settled = 0; // characters whose blocks stay as they are
     /** @type {ChildNode[]} */
     this.open = []; // the nodes of the rest
-    this.next = 0;
   }
 
-  /** Takes the text as it is now. Returns whether it shows it: if not, it is to be told again soon. */
+  /** Takes the text as it is now. */
   update(text) {
     if (text.includes("\r")) text = text.replace(/\r\n?/g, "\n"); // as the parser counts
-    if (text === this.text) return true;
-    const begin = performance.now();
-    if (begin < this.next) return false;
+    if (text === this.text) return;
     if (!text.startsWith(this.text)) {
       this.element.replaceChildren();
       this.settled = 0;
@@ -108,9 +120,6 @@ export class GrowingText {
     const rest = nodes(tokens);
     this.open = [...rest.childNodes];
     this.element.append(rest);
-    const end = performance.now();
-    this.next = end + Math.max(PAUSE_MS, (end - begin) * PAUSE_PER_COST);
-    return true;
   }
 }
 

@@ -24,7 +24,8 @@ function write(storage, key, value) {
   }
 }
 
-const newest = (entries, of) => Object.fromEntries(entries.sort((a, b) => of(b[1]) - of(a[1])).slice(0, CONVERSATIONS_MAX));
+const newest = (entries, of) =>
+  Object.fromEntries(entries.sort((a, b) => of(b[1]) - of(a[1])).slice(0, CONVERSATIONS_MAX));
 
 /** The token of this tab; never in an address. */
 export const token = {
@@ -39,7 +40,12 @@ export const seen = {
     const all = read(localStorage, SEEN, {});
     const changed = Object.entries(heads).filter(([conversation, seq]) => all[conversation]?.seq !== seq);
     for (const [conversation, seq] of changed) all[conversation] = { seq, at: Date.now() };
-    if (changed.length) write(localStorage, SEEN, newest(Object.entries(all), (one) => one.at));
+    if (changed.length)
+      write(
+        localStorage,
+        SEEN,
+        newest(Object.entries(all), (one) => one.at),
+      );
   },
   /** Notes those that are listed for the first time: what was said before the first visit does not count as unread. */
   meet(entries) {
@@ -52,14 +58,18 @@ export const seen = {
   key: SEEN,
 };
 
-/** The conversations that were open here, and what they began with: `{conversation: {title, at}}`. */
+/** The conversations that were open here: `{conversation: {title, used, at}}`, where something was said if `used`. */
 export const visited = {
   all: () => read(localStorage, VISITED, {}),
-  note(conversation, title) {
+  note(conversation, title, used) {
     const all = read(localStorage, VISITED, {});
-    const known = all[conversation]?.title;
-    all[conversation] = { title: title || known || null, at: Date.now() };
-    write(localStorage, VISITED, newest(Object.entries(all), (one) => one.at));
+    const known = all[conversation];
+    all[conversation] = { title: title || known?.title || null, used: used || known?.used || false, at: Date.now() };
+    write(
+      localStorage,
+      VISITED,
+      newest(Object.entries(all), (one) => one.at),
+    );
   },
   last() {
     return Object.entries(visited.all()).sort((a, b) => b[1].at - a[1].at)[0]?.[0];

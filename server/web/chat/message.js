@@ -14,6 +14,7 @@ const ENDS = {
   interrupted: "Interrupted by a restart of the server",
 };
 const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const DAY = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" });
 
 /** Says who speaks: `eliza` as `Eliza`, `user:ann` as `ann`. */
@@ -25,7 +26,10 @@ export function author(row, agent) {
 /** All text of a message. */
 export function textOf(message) {
   if (typeof message.content === "string") return message.content;
-  return message.content.filter((part) => part.type === "text").map((part) => part.text).join("\n\n");
+  return message.content
+    .filter((part) => part.type === "text")
+    .map((part) => part.text)
+    .join("\n\n");
 }
 
 /**
@@ -43,9 +47,10 @@ export function rowElement(row, { conversation, agent, own, previous }) {
     element.append(h("p", { class: "day" }, DAY.format(new Date(row.at))));
   }
   const time = row.at && h("time", { datetime: row.at }, TIME.format(new Date(row.at)));
+  const title = row.at && MOMENT.format(new Date(row.at));
   const name = role === "system" ? "System" : role === "tool" ? "Tool" : mine ? "You" : author(row, agent);
   element.append(h("div", { class: "head" }, h("span", { class: "name" }, name), time));
-  const body = h("div", { class: "body" });
+  const body = h("div", { class: "body", title });
   for (const part of parts(row.message)) body.append(partElement(part, role, conversation));
   element.append(body);
   if (ENDS[row.finish]) element.append(h("p", { class: `end ${row.finish}` }, ENDS[row.finish]));
@@ -72,14 +77,16 @@ function partElement(part, role, conversation) {
     case "tool-call":
       return folded(`Called ${part.toolName}`, () => code(part.invalid ?? part.input));
     case "tool-result":
-      return folded(`${failed(part.output) ? "Failure" : "Result"} of ${part.toolName}`, () => outputElement(part.output, conversation));
+      return folded(`${failed(part.output) ? "Failure" : "Result"} of ${part.toolName}`, () =>
+        outputElement(part.output, conversation),
+      );
     default:
       return folded(part.kind ?? part.type, () => code(part.data ?? part));
   }
 }
 
 function textElement(text, role) {
-  const element = h("div", { class: role === "assistant" ? "text markdown" : "text" });
+  const element = h("div", { class: role === "assistant" ? "text markdown" : "text", dir: "auto" });
   const show = (shown) => {
     if (role === "assistant" && shown.length <= MARKDOWN_MAX) element.replaceChildren(markdown(shown));
     else element.replaceChildren(plain(shown));
@@ -97,7 +104,11 @@ function textElement(text, role) {
 function fileElement(part, conversation) {
   const name = part.filename ?? (part.type === "image" ? "picture" : "file");
   if (/^https?:/i.test(part.url ?? "")) {
-    return h("a", { class: "file", href: part.url, target: "_blank", rel: "noopener noreferrer nofollow" }, `↗ ${name}`);
+    return h(
+      "a",
+      { class: "file", href: part.url, target: "_blank", rel: "noopener noreferrer nofollow" },
+      `↗ ${name}`,
+    );
   }
   const hash = HASH.exec(part.ref?.parlatory ?? "")?.[1];
   if (part.data === undefined && !hash) return h("span", { class: "file" }, `${name} (kept elsewhere)`);
@@ -107,7 +118,11 @@ function fileElement(part, conversation) {
   const address = async () => inline || URL.createObjectURL(await bytes());
   const picture = h("img", { alt: name, height: "220" });
   const show = async () => enlarge(await address(), name);
-  const button = h("button", { type: "button", class: "picture", "aria-label": `Show ${name}`, onclick: show }, picture);
+  const button = h(
+    "button",
+    { type: "button", class: "picture", "aria-label": `Show ${name}`, onclick: show },
+    picture,
+  );
   load(picture, address).catch(() => button.replaceWith(saved(name, bytes)));
   return button;
 }
@@ -131,7 +146,11 @@ function saved(name, bytes, data) {
 }
 
 function enlarge(address, name) {
-  const close = h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: () => dialog.close() }, "✕");
+  const close = h(
+    "button",
+    { type: "button", class: "icon", "aria-label": "Close", onclick: () => dialog.close() },
+    "✕",
+  );
   const dialog = /** @type {HTMLDialogElement} */ (h("dialog", { class: "enlarged", "aria-label": name }));
   dialog.append(close, h("img", { src: address, alt: name }));
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
@@ -146,14 +165,20 @@ function enlarge(address, name) {
 /** What few want to see: its content is made when it is opened. */
 function folded(summary, content) {
   const details = h("details", {}, h("summary", {}, summary));
-  details.addEventListener("toggle", () => details.childElementCount === 1 && details.append(content()), { once: true });
+  details.addEventListener("toggle", () => details.childElementCount === 1 && details.append(content()), {
+    once: true,
+  });
   return details;
 }
 
 const plain = (text) => h("div", { class: "plain" }, text);
 
 const code = (value) =>
-  h("pre", { tabindex: "0", role: "region", "aria-label": "Data" }, typeof value === "string" ? value : JSON.stringify(value, null, 2));
+  h(
+    "pre",
+    { tabindex: "0", role: "region", "aria-label": "Data" },
+    typeof value === "string" ? value : JSON.stringify(value, null, 2),
+  );
 
 const failed = (output) => output.type.startsWith("error") || output.type === "execution-denied";
 
@@ -182,21 +207,16 @@ export class DraftView {
     this.shown = [];
   }
 
-  /** Takes the message as it is now. Returns whether it shows all of it: if not, it is to be told again soon. */
+  /** Takes the message as it is now. */
   update(message) {
-    let complete = true;
     const all = parts(message);
     all.forEach((part, index) => {
       let shown = this.shown[index];
       if (shown?.type !== part.type) shown = this.#replace(index, part);
       if (part === shown.part) return;
-      if (shown.text) {
-        if (!shown.text.update(part.text)) complete = false;
-        return;
-      }
-      if (part.type === "reasoning") {
-        shown.element.lastElementChild.textContent = part.text; // shown while it grows, folded in the row
-      } else if (JSON.stringify(part) !== JSON.stringify(shown.part)) {
+      if (shown.text) shown.text.update(part.text);
+      else if (part.type === "reasoning") shown.element.lastElementChild.textContent = part.text;
+      else if (shown.part && JSON.stringify(part) !== JSON.stringify(shown.part)) {
         const element = partElement(part, "assistant", this.conversation);
         shown.element.replaceWith(element);
         shown.element = element;
@@ -204,21 +224,24 @@ export class DraftView {
       shown.part = part;
     });
     for (const shown of this.shown.splice(all.length)) shown.element.remove();
-    return complete;
   }
 
   #replace(index, part) {
-    const element = part.type === "text"
-      ? h("div", { class: "text markdown" })
-      : part.type === "reasoning"
-        ? h("details", { open: true }, h("summary", {}, "Reasoning"), h("div", { class: "plain" }))
-        : partElement(part, "assistant", this.conversation);
-    const shown = { type: part.type, element, part: undefined, text: part.type === "text" ? new GrowingText(element) : undefined };
+    const element = this.#element(part);
+    const text = part.type === "text" ? new GrowingText(element) : undefined;
+    const shown = { type: part.type, element, text, part: undefined };
     const old = this.shown[index];
     if (old) old.element.replaceWith(element);
     else this.body.append(element);
     this.shown[index] = shown;
     return shown;
+  }
+
+  #element(part) {
+    if (part.type === "text") return h("div", { class: "text markdown", dir: "auto" });
+    if (part.type !== "reasoning") return partElement(part, "assistant", this.conversation);
+    // Open while it grows; in the row it is folded.
+    return h("details", { open: true }, h("summary", {}, "Reasoning"), h("div", { class: "plain" }));
   }
 }
 

@@ -8,7 +8,10 @@ import { Timeline } from "./timeline.js";
 
 const TAIL = 60; // rows to begin with
 const PAGE = 150;
-const HIDDEN_MS = 500; // between two looks at it while nobody does
+// Between two renderings, ms: while nobody looks; while an answer is written, at least, and per ms of the last one.
+const HIDDEN_MS = 500;
+const WRITING_MS = 80;
+const WRITING_PER_COST = 10;
 const SPOKEN_MAX = 600; // characters of an answer that are announced
 const TITLE_MAX = 80;
 
@@ -29,22 +32,25 @@ export class Room {
     this.agent = conversation.slice(0, conversation.indexOf("/"));
     this.page = page;
     this.rows = [];
-    this.more = true; // there may be rows before the first
+    this.more = true; // there are rows before the first
     this.paging = false;
     this.spoken = 0; // the last row that was announced, or was there before
-    this.told = 0;
+    this.told = 0; // the last row that the list knows of, and whether somebody saw it
+    this.toldHidden = false;
     this.answering = false;
-    this.frame = 0;
+    this.scheduled = false;
+    this.rest = 0; // until then nothing is rendered
     /** @type {DraftView | null} */
     this.draft = null;
     this.draftId = null;
-    /** @type {Map<string, {one: any, element: HTMLElement}>} */
+    /** @type {Map<string, {one: any, element: HTMLElement, state: HTMLElement}>} */
     this.unsent = new Map();
     this.own = new Set(); // the names this reader has spoken under
     this.timeline = page.timeline;
     this.timeline.clear();
     this.timeline.hooks = {
-      element: (row, previous) => rowElement(row, { conversation, agent: this.agent, own: (one) => this.#own(one), previous }),
+      element: (row, previous) =>
+        rowElement(row, { conversation, agent: this.agent, own: (one) => this.#own(one), previous }),
       older: () => this.#older(),
       moved: () => this.#showLatest(),
     };
@@ -68,16 +74,17 @@ export class Room {
     this.closed = true;
   }
 
-  /** Renders at the next frame, however much is told until then. */
+  /** Renders at the next frame, or a little later, however much is told until then. */
   schedule() {
-    if (this.frame || this.closed) return;
-    this.frame = 1;
+    if (this.scheduled || this.closed) return;
+    this.scheduled = true;
     const render = () => {
-      this.frame = 0;
+      this.scheduled = false;
       if (!this.closed) this.render();
     };
-    if (document.hidden) setTimeout(render, HIDDEN_MS);
-    else requestAnimationFrame(render);
+    const wait = document.hidden ? HIDDEN_MS : this.rest - performance.now();
+    if (wait <= 0) requestAnimationFrame(render);
+    else setTimeout(document.hidden ? render : () => requestAnimationFrame(render), wait);
   }
 
   /** Sends a message; throws where it is refused before it stands among the messages. */
@@ -95,28 +102,30 @@ export class Room {
   }
 
   render() {
+    const begin = performance.now();
     const { messages, status } = this.chat;
     if (status.principal) this.own.add(status.principal);
     const rows = [];
     const unsent = [];
     let draft = null;
     for (const one of messages) {
-      if (one.draft) draft = one.message.content.length ? one : null; // nothing yet: it shows as typing
-      else if (one.at) rows.push(one);
-      else unsent.push(one);
+      if (one.at) rows.push(one);
+      else if (!one.draft) unsent.push(one);
+      else if (one.message.content.length) draft = one; // before its first word it shows as typing
     }
-    this.#takeRows(rows);
+    this.#takeRows(rows, status.more);
     this.#showTail(unsent, draft, status);
     this.#showStatus(status);
     this.#speak(status);
     this.timeline.follow();
     this.#showLatest();
+    const cost = performance.now() - begin;
+    this.rest = this.draft ? begin + Math.max(WRITING_MS, cost * WRITING_PER_COST) : 0;
   }
 
   async #token() {
     if (this.chat?.status.error?.code !== "unauthorized") return token.get();
     const given = await this.page.admit();
-    token.set(given);
     this.page.sidebar.load();
     return given;
   }
@@ -125,14 +134,14 @@ export class Room {
     return row.message.role === "user" && (this.own.has(row.by) || (row.clientId && this.unsent.has(row.clientId)));
   }
 
-  #takeRows(rows) {
+  #takeRows(rows, more) {
     const [first, last] = [rows[0], rows[rows.length - 1]];
     if (first === this.first && last === this.last) return;
     [this.first, this.last] = [first, last];
     // What was paged stays while the client's rows go on from it; after a reset they are others.
     const at = first && this.rows.length ? first.seq - this.rows[0].seq : 0;
     const joined = at > 0 && this.rows[at] === first;
-    if (!joined && this.rows[0] !== rows[this.rows[0]?.seq - first?.seq]) this.more = true;
+    if (!joined) this.more = more;
     this.rows = joined ? [...this.rows.slice(0, at), ...rows] : rows;
     this.timeline.update(this.rows, !this.more);
   }
@@ -142,10 +151,10 @@ export class Room {
     if (this.paging || !this.more || !first) return;
     this.paging = true;
     try {
-      const { rows, more } = first > 1 ? await this.chat.page({ before: first, limit: PAGE }) : { rows: [], more: false };
+      const { rows, more } = await this.chat.page({ before: first, limit: PAGE });
       if (this.closed || !this.rows.length) return;
       const older = rows.filter((row) => row.seq < this.rows[0].seq);
-      if (older.length && older[older.length - 1].seq !== this.rows[0].seq - 1) return; // the log was exchanged meanwhile
+      if (older.length && older[older.length - 1].seq !== this.rows[0].seq - 1) return; // the log is another one now
       this.more = more;
       this.rows = [...older, ...this.rows];
       this.timeline.update(this.rows, !this.more);
@@ -157,7 +166,8 @@ export class Room {
   }
 
   #showTail(unsent, draft, status) {
-    const elements = unsent.map((one) => this.#unsentElement(one));
+    const waiting = status.state === "open" ? "Sending …" : "Waits for a connection";
+    const elements = unsent.map((one) => this.#unsentElement(one, waiting));
     const known = new Set(unsent.map((one) => one.clientId));
     for (const id of this.unsent.keys()) if (!known.has(id)) this.unsent.delete(id);
     if (draft?.id !== this.draftId || !draft) {
@@ -165,8 +175,8 @@ export class Room {
       this.draftId = draft?.id ?? null;
     }
     if (this.draft) {
+      this.draft.update(draft.message);
       elements.push(this.draft.element);
-      if (!this.draft.update(draft.message)) this.schedule();
     } else if (status.turn?.state === "running" && status.state === "open") elements.push(this.typing);
     const text = this.#trouble(status);
     if (text) {
@@ -178,16 +188,19 @@ export class Room {
       tail.replaceChildren(...elements);
     }
     byId("greeting").hidden = this.rows.length > 0 || elements.length > 0 || !status.caughtUp;
-    if (!byId("greeting").hidden) byId("greeting").textContent = `Say something to ${author({ by: "agent" }, this.agent)}.`;
+    byId("greeting").textContent = `Say something to ${author({ by: "agent" }, this.agent)}.`;
   }
 
-  #unsentElement(one) {
+  #unsentElement(one, waiting) {
     const known = this.unsent.get(one.clientId);
-    if (known?.one === one) return known.element;
+    if (known?.one === one) {
+      if (one.pending && !one.error && known.state.textContent !== waiting) known.state.textContent = waiting;
+      return known.element;
+    }
     const row = { by: "", message: one.message };
     const element = rowElement(row, { conversation: this.conversation, agent: this.agent, own: () => true });
     element.classList.add("unsent");
-    const text = one.error ? `Not sent: ${one.error.message}` : one.pending ? "Sending …" : "Sent";
+    const text = one.error ? `Not sent: ${one.error.message}` : one.pending ? waiting : "Sent";
     const state = h("p", { class: one.error ? "end error" : "end" }, text);
     if (one.error) {
       const again = () => this.send(one.message, { clientId: one.clientId });
@@ -195,14 +208,16 @@ export class Room {
       state.append(" ", h("button", { type: "button", onclick: () => this.chat.discard(one.clientId) }, "Discard"));
     }
     element.append(state);
-    this.unsent.set(one.clientId, { one, element });
+    this.unsent.set(one.clientId, { one, element, state });
     return element;
   }
 
   /** What is wrong with the conversation, in a sentence. */
   #trouble({ turn, error, state }) {
     if (state === "closed" && error) {
-      return error.code === "forbidden" ? "You may not read this conversation, or there is no such agent." : error.message;
+      return error.code === "forbidden"
+        ? "You may not read this conversation, or there is no such agent."
+        : error.message;
     }
     const marked = this.rows[this.rows.length - 1]?.finish === "error"; // the row says so itself
     if (turn?.state === "error" && !marked) return "The agent failed to answer. The log of the server says why.";
@@ -243,24 +258,24 @@ export class Room {
     const row = this.rows[this.rows.length - 1];
     if (!caughtUp) return;
     if (!this.spoken || (row && row.seq < this.spoken)) this.spoken = row?.seq ?? 0;
-    const fresh = this.rows.slice(-5).filter((one) => one.seq > this.spoken && !this.#own(one));
+    const fresh = this.rows.slice(-5).filter((one) => one.seq > this.spoken && one.text && !this.#own(one));
     for (const one of fresh) announce(`${author(one, this.agent)}: ${textOf(one.message).slice(0, SPOKEN_MAX)}`);
     const answering = turn?.state === "running";
     if (answering && !this.answering && !fresh.length) announce(`${author({ by: "agent" }, this.agent)} is answering`);
     this.answering = answering;
     this.spoken = row?.seq ?? 0;
-    if (row && (this.told !== row.seq || this.toldHidden) ) {
+    if (row && (this.told !== row.seq || this.toldHidden)) {
       this.told = row.seq;
       this.toldHidden = document.hidden;
       const first = this.rows.find((one) => one.message.role === "user");
-      visited.note(this.conversation, this.rows[0].seq === 1 && first ? textOf(first.message).slice(0, TITLE_MAX) : "");
+      const title = this.rows[0].seq === 1 && first ? textOf(first.message).slice(0, TITLE_MAX) : "";
+      visited.note(this.conversation, title, true);
       this.page.sidebar.told(this.conversation, row, textOf(row.message));
       byId("title").textContent = this.page.sidebar.title(this.conversation);
     }
   }
 
   #showLatest() {
-    const latest = byId("latest");
-    latest.hidden = this.timeline.stuck;
+    byId("latest").hidden = this.timeline.stuck;
   }
 }

@@ -6,6 +6,7 @@ import { seen, token, visited } from "./memory.js";
 const PAGE = 50;
 const AGAIN_MS = 20_000;
 const TITLE_MAX = 60;
+const TEXT_MAX = 200;
 const AGENT = /^[a-z][a-z0-9-]{0,31}$/;
 const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const DATE = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
@@ -25,7 +26,7 @@ export class Sidebar {
     this.entries = new Map(); // what the server listed, by conversation
     this.current = "";
     this.next = null; // where the server's list goes on
-    this.refused = false;
+    this.status = 0; // of the server's last answer
     byId("new").addEventListener("submit", (event) => {
       event.preventDefault();
       const agent = byId("agent").value || this.agents[0];
@@ -35,7 +36,11 @@ export class Sidebar {
     byId("menu").addEventListener("click", () => this.open(true));
     byId("hide").addEventListener("click", () => this.open(false));
     byId("shade").addEventListener("click", () => this.open(false));
-    byId("sidebar").addEventListener("keydown", (event) => event.key === "Escape" && this.opened && this.open(false));
+    byId("sidebar").addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !this.opened) return;
+      event.preventDefault(); // it does not stop the answer too
+      this.open(false);
+    });
     addEventListener("storage", (event) => event.key === seen.key && this.show());
     document.addEventListener("visibilitychange", () => document.hidden || this.load());
     setInterval(() => document.hidden || this.load(), AGAIN_MS);
@@ -67,7 +72,7 @@ export class Sidebar {
       credentials: "same-origin",
     }).catch(() => null);
     if (!answer) return; // no network: the chat says so
-    this.refused = !answer.ok;
+    this.status = answer.status;
     if (answer.ok) {
       const { conversations, agents, next } = await answer.json();
       if (agents) this.agents = agents;
@@ -80,10 +85,10 @@ export class Sidebar {
 
   /** Notes what the open conversation has come to. */
   told(conversation, row, text) {
-    if (row && document.visibilityState === "visible") seen.note({ [conversation]: row.seq });
+    if (!document.hidden) seen.note({ [conversation]: row.seq });
     const known = this.entries.get(conversation);
-    if (!row || known?.head === row.seq) return this.show();
-    const last = { by: row.by, text: text.slice(0, 200) };
+    if (known?.head === row.seq) return this.show();
+    const last = { by: row.by, text: text.slice(0, TEXT_MAX) };
     this.entries.set(conversation, { title: null, ...known, conversation, head: row.seq, at: row.at, last });
     this.show();
   }
@@ -97,13 +102,15 @@ export class Sidebar {
   show() {
     this.#showAgents();
     const all = new Map([...this.entries].map(([name, one]) => [name, { ...one, time: Date.parse(one.at) }]));
-    for (const [conversation, { at }] of Object.entries(visited.all())) {
-      if (!all.has(conversation) && (at || conversation === this.current)) all.set(conversation, { conversation, time: at });
+    for (const [conversation, { at, used }] of Object.entries(visited.all())) {
+      if (all.has(conversation) || !(used || conversation === this.current)) continue;
+      all.set(conversation, { conversation, time: at });
     }
     const sorted = [...all.values()].sort((a, b) => b.time - a.time);
     let unread = 0;
     const items = sorted.map((one) => {
-      const count = one.conversation === this.current && !document.hidden ? 0 : Math.max(0, (one.head ?? 0) - seen.of(one.conversation));
+      const read = one.conversation === this.current && !document.hidden;
+      const count = read ? 0 : Math.max(0, (one.head ?? 0) - seen.of(one.conversation));
       unread += count && 1;
       return this.#item(one, count);
     });
@@ -120,7 +127,8 @@ export class Sidebar {
     const now = new Date();
     const when = new Date(time);
     const shown = when.toDateString() === now.toDateString() ? TIME.format(when) : DATE.format(when);
-    const badge = count > 0 && h("span", { class: "unread" }, count > 99 ? "99+" : String(count), h("span", { class: "hidden" }, " unread"));
+    const shownCount = count > 99 ? "99+" : String(count);
+    const badge = count > 0 && h("span", { class: "unread" }, shownCount, h("span", { class: "hidden" }, " unread"));
     const link = h(
       "a",
       { href: hashOf(conversation), "aria-current": conversation === this.current && "page" },
@@ -134,14 +142,15 @@ export class Sidebar {
 
   /** Offers the agents to begin with: a choice where there are several, a field where nobody says which there are. */
   #showAgents() {
-    const known = [...new Set([...this.agents, ...[this.current, ...Object.keys(visited.all())].filter(Boolean).map(agentOf)])];
+    const known = [...new Set([...this.agents, ...Object.keys(visited.all()).map(agentOf)])];
     const field = byId("agent");
     const offered = known.join();
     if (field.dataset.offered === offered) return;
     const chosen = field.value || (this.current && agentOf(this.current));
-    const choice = known.length || !this.refused
-      ? h("select", { id: "agent", hidden: known.length < 2 }, ...known.map((one) => h("option", { selected: one === chosen }, one)))
-      : h("input", { id: "agent", placeholder: "Agent", pattern: AGENT.source, required: true, autocomplete: "off" });
+    const options = known.map((one) => h("option", { selected: one === chosen }, one));
+    const typed = { id: "agent", placeholder: "Agent", pattern: AGENT.source, required: true, autocomplete: "off" };
+    const listed = known.length > 0 || this.status === 200;
+    const choice = listed ? h("select", { id: "agent", hidden: known.length < 2 }, ...options) : h("input", typed);
     choice.dataset.offered = offered;
     field.replaceWith(choice);
   }

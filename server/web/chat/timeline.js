@@ -1,7 +1,7 @@
 // The rows on the screen: a window of elements over however many rows there are, which moves as the reader scrolls.
 
 const STEP = 60; // rows added at a time
-const KEPT = 240; // elements at most, but for rows that came while the reader was at the end
+const KEPT = 240; // elements at most
 const EDGE_PX = 1200; // so near to an end of the window it moves
 const END_PX = 48; // so near to the end the reader is at it
 
@@ -23,7 +23,8 @@ export class Timeline {
     this.from = 0; // seqs of the window: from <= seq < to
     this.to = 0;
     this.stuck = true; // the reader is at the end and stays there
-    this.height = 0;
+    this.height = 0; // and place, as of the last scroll
+    this.top = 0;
     scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     // A phone's keyboard, a picture that has loaded, a field that grows.
     new ResizeObserver(() => this.stuck && this.#toEnd()).observe(scroller);
@@ -109,14 +110,18 @@ export class Timeline {
 
   #toEnd() {
     this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.top = this.scroller.scrollTop;
   }
 
   #scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.scroller;
     const away = scrollHeight - scrollTop - clientHeight;
-    // A window that got lower moves the reader without being scrolled.
-    if (clientHeight === this.height || away < END_PX) this.stuck = this.below === 0 && away < END_PX;
+    // Who begins to scroll up is let go at once. A window that got lower moves the reader without being scrolled.
+    if (scrollTop < this.top - 1 && away > 1) this.stuck = this.stuck && clientHeight !== this.height;
+    else if (away < END_PX) this.stuck = this.below === 0;
+    else if (clientHeight === this.height) this.stuck = false;
     this.height = clientHeight;
+    this.top = scrollTop;
     this.#fill();
     this.hooks.moved();
   }
