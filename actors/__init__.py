@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         TurnTold,
     )
     from .hub import Sink, Subscription
+    from .picture import ConversationPicture, Counters, RuntimeStatistics
     from .position import PositionRequest
     from .ref import Ref
     from .runtime import Runtime
@@ -36,6 +37,8 @@ __all__ = [
     "Agent",
     "Closed",
     "Conversation",
+    "ConversationPicture",
+    "Counters",
     "DeltaTold",
     "Draft",
     "DraftEnded",
@@ -52,6 +55,7 @@ __all__ = [
     "Ref",
     "RowsTold",
     "Runtime",
+    "RuntimeStatistics",
     "Signal",
     "Sink",
     "Subscription",
@@ -69,6 +73,8 @@ _HOME = {
     "Agent": ".agent",
     "Closed": ".events",
     "Conversation": ".conversation",
+    "ConversationPicture": ".picture",
+    "Counters": ".picture",
     "DeltaTold": ".events",
     "Draft": ".draft",
     "DraftEnded": ".events",
@@ -85,6 +91,7 @@ _HOME = {
     "Ref": ".ref",
     "RowsTold": ".events",
     "Runtime": ".runtime",
+    "RuntimeStatistics": ".picture",
     "Signal": ".events",
     "Sink": ".hub",
     "Subscription": ".hub",

@@ -13,6 +13,7 @@ from ..storage import Batch, Blob, Committed, NewRow, Partition, Row, StorageBus
 from .errors import Draining, MailboxFull, TurnBusy
 from .events import Opened, Signal
 from .hub import Hub, Sink, Subscription
+from .picture import ConversationPicture, SubscriberPicture
 from .position import PositionRequest, decide_start
 from .turn_marks import is_trigger
 from .turns import TurnLane
@@ -78,6 +79,22 @@ class Conversation:
     def in_flight(self) -> int:
         """Is how many batches are being committed."""
         return self._in_flight
+
+    def picture(self) -> ConversationPicture:
+        """Returns what goes on."""
+        lane = self.lane
+        (state, turn), draft = lane.state, lane.draft
+        return ConversationPicture(
+            lane.resident,
+            state,
+            turn,
+            None if lane.turn is None else lane.turn.attempt,
+            lane.queued,
+            lane.mailbox,
+            self._in_flight,
+            None if draft is None else draft.picture(),
+            tuple(SubscriberPicture(one.sink, one.principal, one.position, one.live) for one in self.hub.subscriptions),
+        )
 
     # -- the log, as `LogStorage`
 

@@ -23,6 +23,7 @@ from ..storage import Batch, CodecError, ParlatoryError, TooLarge, ToolCall, new
 from .consume import STALL_S, consume
 from .draft_message import DraftMessage, weight_of
 from .events import DeltaTold, DraftTold
+from .picture import DraftPicture
 from .turn_marks import CHECKPOINT, Checkpoint
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ class Draft:
     def empty(self) -> bool:
         """Says that nothing was written; it leaves no row then."""
         return not self._message
+
+    def picture(self) -> DraftPicture:
+        """Returns what is written so far, told or not."""
+        return DraftPicture(self.id, self.turn, self._message.message())
 
     # -- writing
 

@@ -227,6 +227,16 @@ class Hub:
         """Are all subscriptions, oldest first."""
         return tuple(self._subscriptions)
 
+    @property
+    def count(self) -> int:
+        """Is how many subscriptions there are."""
+        return len(self._subscriptions)
+
+    @property
+    def lagging(self) -> int:
+        """Is how many of them are not live."""
+        return len(self._subscriptions) - len(self._live)
+
     def subscribe(self, sink: Sink, principal: str, position: int) -> Subscription:
         """Adds a subscription behind a position, which is at most the head; rows, then `Live`, follow."""
         subscription = Subscription(self, sink, principal, position)

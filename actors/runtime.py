@@ -15,6 +15,7 @@ from ..storage import Engine, StorageClosed, StorageError, StorageFailed, check_
 from .agent import Agent, wire_name_of
 from .conversation import Conversation
 from .errors import Draining, UnknownAgent
+from .picture import Counters, RuntimeStatistics, take_stock
 from .ref import Ref
 from .residency import Residency
 from .turns import TurnLane
@@ -79,6 +80,7 @@ class Runtime:
         self.mailbox_max = mailbox_max
         self.stop_grace_s = stop_grace_s
         self.residency = Residency(max_resident)
+        self.counters = Counters()
         self.draining = False
         self.threads_max = threads_max
         self._redeliveries_max = redeliveries_max
@@ -127,6 +129,10 @@ class Runtime:
     def conversations(self) -> int:
         """Is how many conversations have a record now."""
         return len(self._records)
+
+    def statistics(self) -> RuntimeStatistics:
+        """Returns how much there is of everything now; it looks at every record."""
+        return take_stock(self._records.values())
 
     def resident(self, name: str) -> Conversation | None:
         """Returns the record of a conversation if there is one now."""
@@ -204,6 +210,7 @@ class Runtime:
                 record.lane.dismiss()
         for record in gone:
             del self._records[record.name]
+            self.counters.released += 1
             record.close()
         if self._records:
             self._schedule_sweep()

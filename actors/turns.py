@@ -34,7 +34,7 @@ from .agent import Agent
 from .draft import Draft
 from .events import DraftEnded, TurnState, TurnTold
 from .handler import Ended, Handler, StopCause
-from .mailbox import Mailbox
+from .mailbox import Mailbox, MailboxStatistics
 from .turn import Turn
 from .turn_marks import CHECKPOINT, HANDLED, TurnMarks, is_trigger
 
@@ -135,6 +135,26 @@ class TurnLane:
         if self._turn is not None:
             return "running", self._turn
         return ("queued" if self._waiting or self._behind else "idle"), None
+
+    @property
+    def resident(self) -> bool:
+        """Says that an instance of the agent is there."""
+        return self._instance is not None
+
+    @property
+    def queued(self) -> int:
+        """Is how many messages wait for their turn, of those committed since the lane is there."""
+        return self._waiting
+
+    @property
+    def draft(self) -> Draft | None:
+        """Is the draft that is being written."""
+        return self._draft
+
+    @property
+    def mailbox(self) -> MailboxStatistics:
+        """Is what waits for the lane."""
+        return self._mailbox.statistics()
 
     def stamped(self, batch: Batch) -> Batch:
         """Returns a batch of user code, its rows belonging to the running turn."""
@@ -264,6 +284,7 @@ class TurnLane:
 
     def _tell(self, turn: int, state: TurnState, queued: int | None = None) -> None:
         conversation = self._conversation
+        conversation.runtime.counters.told(state)
         conversation.hub.tell_turn(TurnTold(conversation.name, turn, state, queued))
 
     def _count_off(self, seq: int) -> None:
@@ -509,6 +530,7 @@ class TurnLane:
                 await self._new_handler("on_stop").run(instance.on_stop())
             finally:
                 self._instance = self._handler = None
+                self._conversation.runtime.counters.evictions += 1
                 self._conversation.runtime.residency.leave(self)
 
 

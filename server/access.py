@@ -19,6 +19,7 @@ __all__ = [
     "Authorize",
     "ConversationName",
     "Grant",
+    "Operator",
     "Principal",
     "anonymous_name",
 ]
@@ -98,6 +99,7 @@ class AccessRequest(msgspec.Struct, frozen=True):
 
 
 Authenticate = Callable[[AccessRequest], Principal | None | Awaitable[Principal | None]]
+Operator = Callable[[Principal], bool | Awaitable[bool]]
 Authorize = Callable[[Principal, ActionName, ConversationName], bool | Grant | Awaitable[bool | Grant]]
 
 ALLOWED = Grant()
@@ -120,12 +122,20 @@ class Access:
         authenticate: returns the principal of a request, or None to refuse it.
         authorize: says whether a principal may do something to a conversation.
         timeout_s: how long each may take.
+        operator: says whether a principal runs the server: it sees everything.
     """
 
-    def __init__(self, authenticate: Authenticate | None, authorize: Authorize | None, timeout_s: float) -> None:
+    def __init__(
+        self,
+        authenticate: Authenticate | None,
+        authorize: Authorize | None,
+        timeout_s: float,
+        operator: Operator | None = None,
+    ) -> None:
         self._authenticate = authenticate
         self._authorize = authorize
         self._timeout_s = timeout_s
+        self._operator = operator
 
     @property
     def open_to_all(self) -> bool:
@@ -136,6 +146,28 @@ class Access:
     def authenticates(self) -> bool:
         """Says that the application decides who a socket is."""
         return self._authenticate is not None
+
+    @property
+    def has_operator(self) -> bool:
+        """Says that the application decides who runs the server."""
+        return self._operator is not None
+
+    async def operates(self, principal: Principal) -> bool:
+        """Says whether a principal runs the server; nobody does where nobody was asked.
+
+        Raises:
+            TypeError: the hook answered no bool.
+            TimeoutError: it took too long.
+        """
+        if self._operator is None:
+            return False
+        answer = self._operator(principal)
+        if inspect.isawaitable(answer):
+            with anyio.fail_after(self._timeout_s):
+                answer = await answer
+        if not isinstance(answer, bool):
+            raise TypeError(f"operator returned a {type(answer).__name__}: return True or False")
+        return answer
 
     async def authenticate(self, request: AccessRequest) -> Principal | None:
         """Returns the principal of a request, or None where it is refused.

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import random
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl
 
 from websockets.asyncio.server import Server as WebSocketServer
 from websockets.asyncio.server import ServerConnection
@@ -25,11 +25,16 @@ from websockets.protocol import State
 from .. import __version__
 from ..actors import Runtime
 from ..storage import StorageError
-from .access import Access, Authenticate, Authorize
+from .access import Access, Authenticate, Authorize, Operator, anonymous_name
 from .connection import Connection
+from .counters import Counters
 from .http import Answer, HttpRequest, Site, Streamed, read_headers, respond
+from .inspector import Inspector
 from .limits import Limits
+from .listing import OwnConversations
+from .loopback import from_this_machine, host_of, is_loopback, network_of
 from .media import MEDIA_PATH, MediaAnswer
+from .metrics import CONTENT_TYPE, metrics_of
 from .pages import add_pages
 from .protocol import Shut
 from .reaper import Reaper
@@ -40,6 +45,8 @@ PATH = "/v1"
 SUBPROTOCOL = "parlatory.v1"
 RECHECKS_AT_ONCE = 100
 READY_TIMEOUT_S = 2.0
+ABSENT = f"Nothing is here. Clients connect to {PATH}.\n"
+ANYBODY = anonymous_name(None)
 # The part of the drain window over which the sockets are closed; the rest is for their clients to answer.
 DRAIN_SPREAD = 0.8
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]+|null")
@@ -55,6 +62,8 @@ class Server:
         runtime: what it serves.
         port: the port it listens on; the one that was free, where 0 was asked for.
         draining: set once it stops.
+        counters: what happened to its sockets.
+        local: everything is allowed to everybody on this machine: then not to web pages from elsewhere.
         version, boot: what a welcome says of the release, and of this run of the process.
     """
 
@@ -77,6 +86,7 @@ class Server:
         self.host = host
         self.port = port
         self.draining = False
+        self.counters = Counters()
         self.version: str = __version__
         self.boot = secrets.token_hex(8)
         self.clock: Callable[[], float] = time.time
@@ -85,15 +95,20 @@ class Server:
         self.site.add("/healthz", lambda _: respond(200, "ok\n"))
         self.site.add("/readyz", self._readiness)
         self.site.add(MEDIA_PATH, MediaAnswer(self))
+        self.site.add("/metrics", self._metrics)
+        self.site.add(f"{PATH}/conversations", OwnConversations(self).answer)
+        Inspector(self).add_to(self.site, web=web)
         if web:
             add_pages(self.site)
         self._origins = origins
-        # Everything is allowed to everybody on this machine: then not to web pages from elsewhere.
-        self._local = local
+        self.local = local
         self._drain_s = drain_s
         # All sockets, from their TCP connection to its end, and how many of them have not been let in yet.
         self._connections: set[Connection] = set()
         self._pending = 0
+        # How many of them each network has, and of those let in each principal.
+        self._by_network: Counter[str] = Counter()
+        self._by_principal: Counter[str] = Counter()
         self._warned_of_cookies = False
         self._listener: WebSocketServer | None = None
         self._rechecks: asyncio.Task[None] | None = None
@@ -115,6 +130,16 @@ class Server:
     def connections(self) -> int:
         """Is how many sockets are connected, let in or not yet."""
         return len(self._connections)
+
+    @property
+    def pending(self) -> int:
+        """Is how many of them have not been let in yet."""
+        return self._pending
+
+    @property
+    def sockets(self) -> Iterator[Connection]:
+        """Goes through the sockets, in no order."""
+        return iter(self._connections)
 
     # -- life
 
@@ -197,20 +222,30 @@ class Server:
     def joined(self, connection: Connection) -> None:
         """Takes a socket in, or drops it where too many have not been let in yet."""
         self._connections.add(connection)
+        self._by_network[network_of(connection.peer)] += 1
         self._pending += 1
+        self.counters.accepted += 1
         if self._pending > self.limits.pending:
+            self.counters.dropped += 1
             logger.info("connection %s dropped: %d others wait to be let in", connection.id, self.limits.pending)
             connection.transport.abort()
 
-    def admitted(self) -> None:
-        """Notes that a socket has been let in."""
+    def admits(self, principal: str) -> bool:
+        """Lets a socket of a principal in, unless that has too many."""
+        if principal != ANYBODY and self._by_principal[principal] >= self.limits.sockets_per_principal:
+            return False
+        self._by_principal[principal] += 1
         self._pending -= 1
+        return True
 
     def left(self, connection: Connection) -> None:
         """Forgets a socket."""
         self._connections.discard(connection)
+        _count_off(self._by_network, network_of(connection.peer))
         if connection.principal is None:
             self._pending -= 1
+        else:
+            _count_off(self._by_principal, connection.principal.name)
 
     def may_use_cookies(self, connection: Connection) -> bool:
         """Says whether `authenticate` sees cookies; warns once where a socket brings some and it does not."""
@@ -233,18 +268,18 @@ class Server:
         self, connection: ServerConnection, request: Request
     ) -> Response | None | Awaitable[Response | None]:
         """Answers what is asked over plain HTTP, and refuses handshakes that are not for the protocol."""
+        assert isinstance(connection, Connection)
         path, _, query = request.path.partition("?")
         found = self.site.find(path)
         if found is not None and not _holds_token(query):
             headers = read_headers(request, cookies=self._origins is not None)
-            remote = connection.remote_address
-            asked = HttpRequest(path, query, headers, str(remote[0]) if isinstance(remote, tuple) else "")
             assert isinstance(connection, Connection)
-            return self._answer(connection, found, asked)
-        refusal = self._handshake_refusal(path, query, request)
+            return self._answer(connection, found, HttpRequest(path, query, headers, connection.peer))
+        refusal = self._handshake_refusal(connection.peer, path, query, request)
         if refusal is None:
             return None
         status, text = refusal
+        self.counters.refused[status] += 1
         logger.info("connection %s refused with HTTP %d: %s", connection.id, status, text)
         return respond(status, f"{text}\n")
 
@@ -254,11 +289,11 @@ class Server:
             await connection.stream(response.head(), response.pieces)
         return response
 
-    def _handshake_refusal(self, path: str, query: str, request: Request) -> tuple[int, str] | None:
+    def _handshake_refusal(self, peer: str, path: str, query: str, request: Request) -> tuple[int, str] | None:
         if _holds_token(query):
             return 400, "A token does not belong into a URL, where logs keep it; send it in the hello frame."
         if path != PATH:
-            return 404, f"Nothing is here. Clients connect to {PATH}."
+            return 404, ABSENT.strip()
         headers = request.headers
         offered = [one.strip() for one in ",".join(headers.get_all("Sec-WebSocket-Protocol")).split(",")]
         if headers.get_all("Upgrade") and SUBPROTOCOL not in offered:
@@ -267,6 +302,8 @@ class Server:
             return 403, "Pages of this Origin may not connect; the server's operator lists those that may."
         if self.draining or len(self._connections) > self.limits.sockets:
             return 503, "The server takes no sockets at the moment."
+        if self._by_network[network_of(peer)] > self.limits.sockets_per_address:
+            return 429, "Too many sockets come from this address."
         return None
 
     def _origin_allowed(self, origins: Sequence[str]) -> bool:
@@ -276,7 +313,7 @@ class Server:
         origin = origins[0].lower() if origins else None
         if self._origins is not None:
             return origin in self._origins
-        return origin is None or not self._local or is_loopback(_host_of(origin))
+        return origin is None or not self.local or is_loopback(host_of(origin))
 
     async def _readiness(self, _request: HttpRequest) -> Response:
         """Answers whether sockets are welcome: storage answers, and the server does not drain."""
@@ -289,7 +326,19 @@ class Server:
             logger.warning("not ready: storage does not answer: %r", error)
         return respond(503, "not ready\n")
 
+    async def _metrics(self, request: HttpRequest) -> Response:
+        if await self.may_operate(request, from_this_machine(request)):
+            return respond(200, metrics_of(self), CONTENT_TYPE, {"Cache-Control": "no-store"})
+        return respond(404, ABSENT)
+
     # -- access
+
+    async def may_operate(self, request: HttpRequest, otherwise: bool) -> bool:
+        """Says whether a request is of an operator; where the application does not say who is one, `otherwise`."""
+        if not self.access.has_operator:
+            return otherwise
+        principal = await self.site.principal(request)
+        return principal is not None and await self.access.operates(principal)
 
     async def _recheck(self) -> None:
         """Authorizes open subscriptions again and again, some at a time: a hook may wait."""
@@ -325,6 +374,9 @@ class serve:
         port: the port; 0 takes a free one.
         authenticate: returns the principal of a socket, or None to refuse it; may be async.
         authorize: says whether a principal may do something to a conversation; may be async.
+        operator: says whether a principal runs the server: it may open `/inspect`, which shows every conversation, and
+            `/metrics`; may be async. Without it `/metrics` answers requests from this machine only, and so does
+            `/inspect` where there are no other hooks either; else nobody may open that.
         allow_anonymous: serves everybody off loopback too.
         origins: the `Origin` headers that are allowed, such as `https://chat.example`; None among them allows clients
             that send none, as those do that are no browsers. Without it `authenticate` sees no cookies, and a server
@@ -347,6 +399,7 @@ class serve:
         port: int = 8000,
         authenticate: Authenticate | None = None,
         authorize: Authorize | None = None,
+        operator: Operator | None = None,
         allow_anonymous: bool = False,
         origins: Sequence[str | None] | None = None,
         limits: Limits | None = None,
@@ -354,7 +407,7 @@ class serve:
         web: bool = True,
     ) -> None:
         limits = limits or Limits()
-        access = Access(authenticate, authorize, limits.authorize_timeout_s)
+        access = Access(authenticate, authorize, limits.authorize_timeout_s, operator)
         local = access.open_to_all and not allow_anonymous
         if local:
             if not is_loopback(host):
@@ -400,25 +453,14 @@ class serve:
         await self._server.close(0)
 
 
-def is_loopback(host: str) -> bool:
-    """Says whether an address reaches this machine alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _count_off(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
 
 
 def _holds_token(query: str) -> bool:
-    return "token" in unquote(query).lower()
-
-
-def _host_of(origin: str) -> str:
-    try:
-        return urlsplit(origin).hostname or ""
-    except ValueError:
-        return ""
+    return any("token" in name.lower() for name, _ in parse_qsl(query, keep_blank_values=True))
 
 
 def _checked_origin(origin: str) -> str:

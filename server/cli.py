@@ -202,6 +202,7 @@ async def _serve_until_stopped(application: Application, options: argparse.Names
             port=options.port,
             authenticate=application.authenticate,
             authorize=application.authorize,
+            operator=application.operator,
             allow_anonymous=options.allow_anonymous,
             # A client that is no browser could name any Origin: it may as well name none.
             origins=options.origin and [*options.origin, None],

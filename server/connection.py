@@ -93,6 +93,8 @@ class Connection(Socket):
     def __init__(self, *args: Any, app: Server, **options: Any) -> None:
         super().__init__(*args, answers_bytes=app.limits.answers_bytes, **options)
         self.app = app
+        # The address of the peer; empty where it has none.
+        self.peer = ""
         # What the protocol lets through, and when.
         self.session = ServerSession(app.limits)
         # Who is on the other side; None until the hello is accepted. Its name never changes.
@@ -118,6 +120,8 @@ class Connection(Socket):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Joins the server, which may have too many."""
         super().connection_made(transport)
+        remote = self.remote_address
+        self.peer = str(remote[0]) if isinstance(remote, tuple) else ""
         self.app.joined(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -150,6 +154,7 @@ class Connection(Socket):
             if shut.bye and self.writable:
                 retry_ms = RETRY_MS if shut.code in RETRY_LATER else (0, 0)
                 self.answer(encode(Bye(code=shut.code, retry_ms=retry_ms)))
+            self.app.counters.closed[shut.code] += 1
             logger.info("connection %s is closed with %d", self.id, shut.code)
             closing = self.shut(shut.code, self.app.limits.close_s)
             self._shutting = self.loop.create_task(closing, name=f"parlatory shut {self.id}")
@@ -205,6 +210,7 @@ class Connection(Socket):
 
     def _say(self, refusal: Refusal) -> None:
         logger.info("connection %s: %s, %r %r", self.id, refusal.code, refusal.text, refusal.echo)
+        self.app.counters.errors[refusal.code] += 1
         self.answer(encode_error(refusal.code, refusal.text, refusal.echo))
 
     # -- reading
@@ -227,7 +233,7 @@ class Connection(Socket):
         if isinstance(data, bytes):
             self.begin_shut(Shut(1003, bye=False))
             return None
-        decision = self.session.receive(data)
+        decision = self.session.receive(data, self.heard_at)
         if decision.refusal is not None:
             self._say(decision.refusal)
         elif decision.answer is not None:
@@ -339,6 +345,8 @@ class Connection(Socket):
 
     def _acknowledge(self, frame: Send, committed: Committed) -> None:
         self.session.answered()
+        self.app.counters.acks += 1
+        self.app.counters.duplicates += committed.duplicate
         ack = Ack(
             conversation=frame.conversation,
             client_id=frame.client_id,
@@ -410,9 +418,12 @@ class Connection(Socket):
             logger.info("connection %s is not let in", self.id)
             self.begin_shut(Shut(4401))
             return
+        if not self.app.admits(principal.name):
+            logger.info("connection %s is not let in: %r has too many sockets", self.id, principal.name)
+            self.begin_shut(Shut(1013))
+            return
         self.principal = principal
         self.session.admitted()
-        self.app.admitted()
         self._welcome(principal)
         self._schedule_beat()
 
@@ -441,8 +452,7 @@ class Connection(Socket):
         assert self.request is not None
         brings = "Cookie" in self.request.headers
         headers = read_headers(self.request, cookies=brings and self.app.may_use_cookies(self))
-        remote = self.remote_address
-        request = AccessRequest(token, self._client, headers, str(remote[0]) if isinstance(remote, tuple) else "")
+        request = AccessRequest(token, self._client, headers, self.peer)
         principal = await self.app.access.authenticate(request)
         if principal is None or principal.expires_at is None or principal.expires_at > self.app.clock():
             return principal

@@ -17,7 +17,7 @@ from websockets.http11 import Request, Response
 
 from .access import Access, AccessRequest, Principal
 
-__all__ = ["Answer", "HttpRequest", "Site", "Streamed", "read_headers", "respond"]
+__all__ = ["Answer", "HttpRequest", "Site", "Streamed", "read_headers", "respond", "respond_json"]
 
 logger = logging.getLogger("parlatory.server")
 
@@ -133,6 +133,12 @@ def respond(
         **(headers or {}),
     }
     return Response(status, HTTPStatus(status).phrase, Headers(lines), content)
+
+
+def respond_json(value: object) -> Response:
+    """Returns an answer that is JSON, for whoever asked and for no cache or other page."""
+    headers = {"Cache-Control": "no-store", "Cross-Origin-Resource-Policy": "same-origin"}
+    return respond(200, msgspec.json.encode(value), "application/json", headers)
 
 
 def read_headers(request: Request, *, cookies: bool) -> dict[str, str]:

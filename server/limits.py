@@ -33,6 +33,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         downloads: media that are sent over HTTP at a time; more are refused with HTTP 503.
         sockets: sockets at a time; more are refused with HTTP 503.
         pending: sockets at a time that have not been let in yet; more are dropped.
+        sockets_per_address: sockets at a time of one IPv4 address, or of one /64 of IPv6; more are refused with HTTP
+            429. Behind a reverse proxy all sockets have its address.
+        sockets_per_principal: sockets at a time of one principal; more are closed with 1013. Plain `anonymous`, which
+            is everybody without a name, is not counted.
+        frames_per_s: what a socket may ask for in a second: a ping, signal, cancel or close counts 1, an open, page or
+            auth 5, a send or call 1/10, for these have a window of their own. Over it frames are refused as `rate`.
+        frames_burst: how much it may ask for at once. Refused frames count too: one that owes as much again is closed
+            with 4429.
 
     Raises:
         ValueError: one of them is not above 0.
@@ -58,6 +66,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     downloads: int = 100
     sockets: int = 50_000
     pending: int = 2_000
+    sockets_per_address: int = 10_000
+    sockets_per_principal: int = 5_000
+    frames_per_s: float = 10_000
+    frames_burst: float = 20_000
 
     def __post_init__(self) -> None:
         """Refuses what would be no limit."""

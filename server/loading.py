@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from ..actors import Agent
-from .access import Authenticate, Authorize
+from .access import Authenticate, Authorize, Operator
 
 __all__ = ["Application", "LoadError", "load_application"]
 
@@ -21,11 +21,12 @@ class LoadError(Exception):
 
 
 class Application(NamedTuple):
-    """Is what a file offers: its agents, and its functions `authenticate` and `authorize` where it has them."""
+    """Is what a file offers: its agents, and its functions `authenticate`, `authorize`, `operator`, or None."""
 
     agents: tuple[type[Agent], ...]
     authenticate: Authenticate | None
     authorize: Authorize | None
+    operator: Operator | None
 
 
 def load_application(target: str) -> Application:
@@ -42,7 +43,8 @@ def load_application(target: str) -> Application:
         raise LoadError(f"there is no file {path_text}")
     module = _load(path)
     agents = _agents(module, path_text, [name.strip() for name in names.split(",") if name.strip()])
-    return Application(agents, _hook(module, "authenticate", 1), _hook(module, "authorize", 3))
+    hooks = (_hook(module, "authenticate", 1), _hook(module, "authorize", 3), _hook(module, "operator", 1))
+    return Application(agents, *hooks)
 
 
 def _load(path: Path) -> ModuleType:
@@ -88,7 +90,7 @@ def _agents(module: ModuleType, path: str, names: Sequence[str]) -> tuple[type[A
 
 def _hook(module: ModuleType, name: str, arguments: int) -> Any:
     hook = getattr(module, name, None)
-    if hook is None:
+    if hook is None or inspect.ismodule(hook):  # `import operator` is no hook
         return None
     if not callable(hook):
         raise LoadError(f"{name} of {module.__name__} is no function")

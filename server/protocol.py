@@ -7,7 +7,8 @@
 - GREETING: only a hello of at most 4 KiB is taken; anything else ends the session.
 - ADMITTING: whoever runs the session authenticates; it hands in no text meanwhile.
 - SERVING: each text is refused, answered here, or a frame to be served. What couples frames is kept here: bad frames in
-  a row, sends and calls that wait for their answer, which conversations are open, whether the server drains.
+  a row, how fast they come, sends and calls that wait for their answer, which conversations are open, whether the
+  server drains.
 - CLOSING: nothing is taken any more.
 
 Not here: who may do what, the log, and what is told.
@@ -41,6 +42,7 @@ from .frames import (
     encode,
 )
 from .limits import Limits
+from .rate import TokenBucket
 
 __all__ = ["Decision", "Refusal", "ServerSession", "SessionState", "Shut", "echo_for"]
 
@@ -80,6 +82,8 @@ class Decision(NamedTuple):
 
 
 NOTHING = Decision()
+# What frames take of `Limits.frames_per_s`; those that are not here take 1.
+COSTS = {Open: 5.0, Page: 5.0, Auth: 5.0, Send: 0.1, Call: 0.1}
 
 
 @lru_cache(maxsize=4096)
@@ -97,7 +101,7 @@ class ServerSession:
         draining: set once the server stops; what changes anything is then refused.
     """
 
-    __slots__ = ("_bad", "_limits", "draining", "inflight", "opened", "state")
+    __slots__ = ("_bad", "_bucket", "_limits", "draining", "inflight", "opened", "state")
 
     def __init__(self, limits: Limits) -> None:
         self.state = SessionState.GREETING
@@ -106,6 +110,7 @@ class ServerSession:
         self.draining = False
         self._limits = limits
         self._bad = 0
+        self._bucket = TokenBucket(limits.frames_per_s, limits.frames_burst)
 
     def admitted(self) -> None:
         """Notes that the socket has been authenticated."""
@@ -116,10 +121,10 @@ class ServerSession:
         """Notes that a send or a call has had its answer."""
         self.inflight -= 1
 
-    def receive(self, text: str) -> Decision:
-        """Decides over one text of the client."""
+    def receive(self, text: str, now: float) -> Decision:
+        """Decides over one text of the client, which came at `now` (seconds, by a clock that does not go back)."""
         if self.state is SessionState.SERVING:
-            return self._frame(text)
+            return self._frame(text, now)
         if self.state is SessionState.GREETING:
             return self._greeting(text)
         return NOTHING
@@ -138,7 +143,7 @@ class ServerSession:
         self.state = SessionState.ADMITTING
         return Decision(serve=frame)
 
-    def _frame(self, text: str) -> Decision:
+    def _frame(self, text: str, now: float) -> Decision:
         try:
             frame = decode_client_frame(text)
             if isinstance(frame, Hello):
@@ -147,6 +152,9 @@ class ServerSession:
         except ValueError as error:  # InvalidName is one
             return self._bad_frame(str(error), text)
         self._bad = 0
+        left = self._bucket.take(COSTS.get(type(frame), 1.0), now)
+        if left < 0:
+            return self._too_fast(frame, left)
         if isinstance(frame, Ping):
             return Decision(answer=encode(Pong(n=frame.n)))
         if conversation is None:
@@ -157,6 +165,13 @@ class ServerSession:
         if isinstance(frame, (Send, Call)):
             self.inflight += 1
         return Decision(serve=frame, conversation=conversation)
+
+    def _too_fast(self, frame: ClientFrame, left: float) -> Decision:
+        refusal = Refusal("rate", "this socket asks for too much; wait, then go on more slowly", echo_for(frame))
+        if left >= -self._limits.frames_burst:
+            return Decision(refusal)
+        self.state = SessionState.CLOSING
+        return Decision(refusal, shut=Shut(4429))
 
     def _bad_frame(self, reason: str, text: str) -> Decision:
         self._bad += 1

@@ -36,6 +36,7 @@ class Reaper:
 
     Attributes:
         stalled, silent, dribbling, lingering: how many were aborted, by reason, in the order above.
+        lag_s: how late its timer was last: what else ran in the event loop just then.
     """
 
     def __init__(self, sockets: Callable[[], Iterable[Socket]], limits: Limits) -> None:
@@ -43,6 +44,7 @@ class Reaper:
         self.silent = 0
         self.dribbling = 0
         self.lingering = 0
+        self.lag_s = 0.0
         self._sockets = sockets
         self._limits = limits
         self._interval_s = min(
@@ -51,10 +53,13 @@ class Reaper:
         # What is left of this round, which is looked at in several steps of the loop.
         self._round: Iterator[Socket] = iter(())
         self._timer: asyncio.Handle | None = None
+        self._due = 0.0
 
     def start(self) -> None:
         """Starts looking."""
-        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._begin)
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + self._interval_s
+        self._timer = loop.call_at(self._due, self._begin)
 
     def stop(self) -> None:
         """Stops looking."""
@@ -63,6 +68,7 @@ class Reaper:
             self._timer = None
 
     def _begin(self) -> None:
+        self.lag_s = max(0.0, asyncio.get_running_loop().time() - self._due)
         self._round = iter(list(self._sockets()))
         self._step()
 

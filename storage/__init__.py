@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from .names import AGENT_NAME, CONTROL, check_name, split_name
     from .opening import open_engine
     from .rows import Row, StoredMessage
+    from .statistics import Latency, StorageStatistics
 
 __all__ = [
     "AGENT_NAME",
@@ -86,6 +87,7 @@ __all__ = [
     "HookError",
     "Image",
     "InvalidName",
+    "Latency",
     "Listing",
     "LogStorage",
     "Media",
@@ -108,6 +110,7 @@ __all__ = [
     "StorageError",
     "StorageFailed",
     "StorageFull",
+    "StorageStatistics",
     "StoredMessage",
     "SystemMessage",
     "Text",
@@ -172,6 +175,7 @@ _HOME = {
     "HookError": ".errors",
     "Image": ".messages",
     "InvalidName": ".errors",
+    "Latency": ".statistics",
     "Listing": ".engine",
     "LogStorage": ".log",
     "Media": ".media",
@@ -194,6 +198,7 @@ _HOME = {
     "StorageError": ".errors",
     "StorageFailed": ".errors",
     "StorageFull": ".errors",
+    "StorageStatistics": ".statistics",
     "StoredMessage": ".rows",
     "SystemMessage": ".messages",
     "Text": ".messages",

@@ -29,6 +29,7 @@ from .errors import (
 from .instants import now_us
 from .media import Blob
 from .rows import Row
+from .statistics import Latency, StorageStatistics
 
 __all__ = [
     "ClientKey",
@@ -279,7 +280,8 @@ class Committer:
     """Commits batches of many partitions in groups.
 
     Attributes:
-        rows, groups: rows committed and groups written since it was made.
+        rows, groups, duplicates: rows committed, groups written and repeats answered since it was made.
+        commits: how long the groups took.
         failed: what stopped it for good, or None.
     """
 
@@ -295,6 +297,8 @@ class Committer:
     ) -> None:
         self.rows = 0
         self.groups = 0
+        self.duplicates = 0
+        self.commits = Latency()
         self.failed: StorageFailed | None = None
         self._disk = disk
         self._queue_rows_max = queue_rows_max
@@ -321,6 +325,10 @@ class Committer:
     async def commit(self, partition: Partition, batch: Batch, told: Told | None) -> Committed:
         """Waits for its turn and returns the outcome of a batch; see `Engine.commit`."""
         return await self._enqueue(partition, batch, told)
+
+    def statistics(self, pinned: int = 0) -> StorageStatistics:
+        """Returns what it has done, and what waits; see `Engine.statistics`."""
+        return StorageStatistics(self.rows, self.groups, self.duplicates, self._queued_rows, pinned, self.commits)
 
     async def close(self) -> None:
         """Refuses new batches and returns once the queue is empty."""
@@ -416,6 +424,8 @@ class Committer:
         known = await self._disk.find(wanted) if wanted else {}
         cited = [(item.partition.name, hash) for item in items if item.refs for hash in item.refs]
         held = await self._disk.held(cited) if cited else set()
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         plan = self._planned(items, known, held)
         if plan.group:
             try:
@@ -425,6 +435,7 @@ class Committer:
                 plan = self._planned(items, known, held)
                 if plan.group:
                     await self._disk.write(plan.group)
+            self.commits.observe(loop.time() - begun)
             if plan.group.stale is not None:
                 self._sweep_at = plan.group.stale + self._media_unused_us + SWEEP_S * 1_000_000
         return plan
@@ -451,6 +462,8 @@ class Committer:
             if isinstance(outcome, Exception):
                 _reject(item.future, outcome)
                 continue
+            if outcome.duplicate:
+                self.duplicates += 1
             if outcome.rows:
                 item.partition.head = outcome.seq
                 item.partition.at = outcome.rows[-1].at

@@ -11,7 +11,7 @@ An engine of your own runs them with pytest and pytest-asyncio (`asyncio_mode = 
             return await MyEngine.open(place_of(engine))
 
 The tests close what they open, and need nothing but an empty engine each. For failures that show their values, call
-`pytest.register_assert_rewrite("parlatory.storage.contract")` before the import.
+`pytest.register_assert_rewrite("parlatory.storage.contract", "parlatory.storage.contract_lists")` before the import.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 
 from .contract_base import NAMES, batch, raised, row, seqs, texts
+from .contract_lists import ListContract
 from .contract_media import MediaContract
 from .engine import Batch, Committed, Engine, NewRow, Partition
 from .errors import ClientIdConflict, Conflict, InvalidName, StorageClosed
@@ -26,7 +27,7 @@ from .rows import Row
 
 __all__ = ["EngineContract"]
 
-class EngineContract(MediaContract):
+class EngineContract(ListContract, MediaContract):
     """Is what every engine keeps. A subclass named `Test...` gives `open` and `reopen`; see the module."""
 
     # -- partitions
@@ -366,21 +367,18 @@ class EngineContract(MediaContract):
                 found = await partition.read()
                 assert (seqs(found), texts(found)) == ([1, 2, 3, 4, 5, 6, 7, 8], wanted)
 
-    async def test_lists(self) -> None:
-        """T16: conversations come by name, by agent if asked, in pages."""
+    async def test_statistics(self) -> None:
+        """Rows, transactions and repeats are counted; what waits is known."""
         async with self.opened() as engine:
-            names = ["a/1", "bot/2", "bot/1", "bot-x/1", "bot/\U0010ffff", "bot0/1", "c/1", "bot/a/b"]
-            for name in names:
-                outcome = await (await engine.partition(name)).commit(batch("1", "2"))
-            assert [found.name for found in await engine.list()] == sorted(names)
-            bots = [name for name in sorted(names) if name.startswith("bot/")]
-            assert [found.name for found in await engine.list(agent="bot")] == bots
-            assert [found.name for found in await engine.list(agent="bot", after=bots[0])] == bots[1:]
-            assert [found.name for found in await engine.list(agent="bot", after="a/1", limit=2)] == bots[:2]
-            assert [found.name for found in await engine.list(after="bot/1", limit=2)] == ["bot/2", "bot/a/b"]
-            assert list(await engine.list(agent="nobody")) == []
-            (last,) = [found for found in await engine.list() if found.name == names[-1]]
-            assert (last.head, last.at) == (2, outcome.rows[-1].at)
+            partition = await engine.partition("bot/a")
+            send = Batch(rows=[row(client_id="c")])
+            futures = [partition.submit(each) for each in (batch("1", "2"), send)]
+            assert engine.statistics.queued_rows == 3
+            await asyncio.gather(*futures)
+            await partition.commit(send)
+            counted = engine.statistics
+            assert (counted.rows, counted.duplicates, counted.queued_rows, counted.pinned) == (3, 1, 0, 0)
+            assert 1 <= counted.groups <= counted.commits.count
 
     # -- keys, timers, work
 

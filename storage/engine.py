@@ -33,7 +33,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -41,22 +41,33 @@ import msgspec
 from .media import PIECE_BYTES, Blob
 from .names import CONTROL, check_name
 from .rows import Row
+from .statistics import StorageStatistics
 
 __all__ = [
     "Batch",
     "Committed",
     "Due",
+    "LISTED_BYTES_MAX",
+    "LISTED_ROWS_MAX",
     "Engine",
     "LastRow",
     "Listing",
     "NewRow",
+    "Order",
     "Partition",
     "Rows",
     "Told",
     "check_batch",
+    "check_listing",
 ]
 
 KEY_MAX_BYTES = 2048
+LISTED_BYTES_MAX = 64 << 10
+LISTED_ROWS_MAX = 16
+PLACE_MAX = (1 << 63) - 1
+
+Order = Literal["name", "activity"]
+"""In which order conversations are listed; see `Engine.list`."""
 
 
 class NewRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,11 +128,24 @@ class LastRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """Is a conversation in a list: its name, the seq of its last row and that row's instant (0 and 0 without rows)."""
+    """Is a conversation in a list.
+
+    Attributes:
+        name: the conversation.
+        head: the seq of its last row; 0 without rows.
+        at: that row's instant; 0 without rows.
+        cursor: of the last one goes into the next call of `Engine.list`, as `after`.
+        last: in a list by activity its last row, if that is no longer than `LISTED_BYTES_MAX`.
+        first: in a list by activity the first row of a user that is no longer, if it is one of the first
+            `LISTED_ROWS_MAX`.
+    """
 
     name: str
     head: int
     at: int
+    cursor: str
+    last: Row | None = None
+    first: Row | None = None
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -271,8 +295,30 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:
-        """Returns conversations in code point order of their names, which are unique, behind `after`."""
+    async def list(
+        self,
+        *,
+        order: Order = "name",
+        agent: str | None = None,
+        by: str | None = None,
+        search: str = "",
+        after: str = "",
+        limit: int = 100,
+    ) -> Sequence[Listing]:
+        """Returns conversations.
+
+        Args:
+            order: `name`: in code point order of their names, which are unique. `activity`: those that have rows, the
+                one whose last row was committed last comes first.
+            agent: those of one agent.
+            by: by activity only: those in which this author has a row.
+            search: by activity only: those whose names hold this, whatever the case of its ASCII letters.
+            after: those behind a cursor (by name: any text); "" begins.
+            limit: how many at most.
+
+        Raises:
+            ValueError: `by` or `search` in another order, or a cursor that is none.
+        """
 
     @abstractmethod
     async def due(self, *, now: int, after: int = 0, limit: int = 100) -> Sequence[Due]:
@@ -290,6 +336,24 @@ class Engine(ABC):
     @abstractmethod
     def failed(self) -> BaseException | None:
         """Is the error that stopped the engine for good, or None while it works."""
+
+    @property
+    @abstractmethod
+    def statistics(self) -> StorageStatistics:
+        """Is what the engine has done since it was opened, and what waits."""
+
+
+def check_listing(order: Order, by: str | None, search: str, after: str) -> int:
+    """Returns the place that a cursor of a list by activity stands for; refuses what `Engine.list` does not take."""
+    if order == "name":
+        if by is not None or search:
+            raise ValueError("a list by name is not narrowed by author or text: give order='activity'")
+        return 0
+    if not after:
+        return PLACE_MAX
+    if not (after.isascii() and after.isdecimal() and len(after) < len(str(PLACE_MAX))):
+        raise ValueError(f"{after[:40]!r} is no cursor of a list by activity")
+    return int(after)
 
 
 def check_batch(batch: Batch) -> None:

@@ -7,12 +7,29 @@ import secrets
 from collections.abc import Awaitable, Sequence
 
 from .committer import ClientKey, Committer, Constraint, First, Group, MediaKey
-from .engine import Batch, Committed, Due, Engine, LastRow, Listing, Partition, Rows, Told
+from .engine import (
+    LISTED_BYTES_MAX,
+    LISTED_ROWS_MAX,
+    Batch,
+    Committed,
+    Due,
+    Engine,
+    LastRow,
+    Listing,
+    Order,
+    Partition,
+    Rows,
+    Told,
+    check_listing,
+)
 from .errors import StorageClosed
 from .media import PIECE_BYTES, Blob
 from .rows import Row
+from .statistics import StorageStatistics
 
 __all__ = ["MemoryEngine"]
+
+USER = b'{"role":"user"'
 
 
 class _Table:
@@ -26,6 +43,8 @@ class _Table:
         self.timers: dict[str, int] = {}
         self.work: int | None = None
         self.media: dict[str, _Media] = {}
+        # The place of its last row among the rows of all conversations.
+        self.last = 0
 
 
 class _Media:
@@ -50,6 +69,7 @@ class MemoryEngine(Engine):
         self.epoch = secrets.token_hex(8)
         self._names: dict[str, int] = {}
         self._tables: dict[int, _Table] = {}
+        self._rows = 0
         self._committer = Committer(self)
         self._closed = False
 
@@ -108,12 +128,46 @@ class MemoryEngine(Engine):
         piece = media.pieces.get(start // PIECE_BYTES * PIECE_BYTES)
         return piece if piece is not None and (start < piece.size or start == 0) else None
 
-    async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:
+    async def list(
+        self,
+        *,
+        order: Order = "name",
+        agent: str | None = None,
+        by: str | None = None,
+        search: str = "",
+        after: str = "",
+        limit: int = 100,
+    ) -> Sequence[Listing]:
         """Returns conversations; see `Engine.list`."""
         self._check_open()
-        names = sorted(name for name in self._names if name > after and (agent is None or name.startswith(f"{agent}/")))
-        tables = [self._tables[self._names[name]] for name in names[:limit]]
-        return [Listing(table.name, len(table.rows), table.rows[-1].at if table.rows else 0) for table in tables]
+        place = check_listing(order, by, search, after)
+        tables = [one for one in self._tables.values() if agent is None or one.name.startswith(f"{agent}/")]
+        if order == "name":
+            tables = sorted((one for one in tables if one.name > after), key=lambda one: one.name)
+            return [
+                Listing(one.name, len(one.rows), one.rows[-1].at if one.rows else 0, one.name) for one in tables[:limit]
+            ]
+        sought = search.encode().lower()  # of bytes: ASCII letters only
+        found = [
+            one
+            for one in tables
+            if one.rows
+            and one.last < place
+            and sought in one.name.encode().lower()
+            and (by is None or any(row.by == by for row in one.rows))
+        ]
+        found.sort(key=lambda one: -one.last)
+        return [
+            Listing(
+                one.name,
+                len(one.rows),
+                one.rows[-1].at,
+                str(one.last),
+                _short(one.rows[-1:]),
+                _short(one.rows[:LISTED_ROWS_MAX], USER),
+            )
+            for one in found[:limit]
+        ]
 
     async def due(self, *, now: int, after: int = 0, limit: int = 100) -> Sequence[Due]:
         """Returns what waits; see `Engine.due`."""
@@ -139,6 +193,11 @@ class MemoryEngine(Engine):
         """Is None: memory does not fail by itself."""
         return self._committer.failed
 
+    @property
+    def statistics(self) -> StorageStatistics:
+        """Is what was counted; see `Engine.statistics`."""
+        return self._committer.statistics()
+
     def _check_open(self) -> None:
         if self._closed:
             raise StorageClosed("the engine is closed")
@@ -160,6 +219,8 @@ class MemoryEngine(Engine):
             self._tables[key] = _Table(name)
         for key, row, digest in group.rows:
             table = self._tables[key]
+            self._rows += 1
+            table.last = self._rows
             table.rows.append(row)
             if row.client_id is not None:
                 table.firsts[row.by, row.client_id] = First(row.seq, digest)
@@ -212,3 +273,11 @@ class MemoryEngine(Engine):
 
     async def tidy(self) -> None:
         """Has nothing to do."""
+
+
+def _short(rows: Sequence[Row], start: bytes = b"") -> Row | None:
+    """Returns the first of the rows that is short enough for a list, and whose body starts like this."""
+    for row in rows:
+        if len(row.body) <= LISTED_BYTES_MAX and row.body.startswith(start):
+            return row
+    return None

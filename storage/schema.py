@@ -11,6 +11,7 @@ last pages, where a table clustered by conversation writes 2.7 times the pages.
 
 from __future__ import annotations
 
+from . import activity
 from .media import PIECE_BYTES
 
 __all__ = [
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x7061726C  # "parl"
-VERSION = 2
+VERSION = 3
 
 MIGRATIONS: dict[int, str] = {
     1: """
@@ -112,6 +113,7 @@ CREATE TRIGGER conversation_gone AFTER DELETE ON conversation BEGIN
   DELETE FROM media WHERE conversation = OLD.id;
 END;
 """,
+    3: activity.TABLES,
 }
 """Forward migrations: version to the script that leads to it."""
 
@@ -191,7 +193,7 @@ CREATE TEMP TRIGGER media_batch_media INSTEAD OF INSERT ON media_batch BEGIN
   DELETE FROM media WHERE id IN
     (SELECT id FROM media WHERE seq IS NULL AND since < NEW.stale ORDER BY since LIMIT 100);
 END;
-"""
+{activity.TEMPORARY}"""
 
 
 def _insert(view: str, columns: tuple[str, ...]) -> str:

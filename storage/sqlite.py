@@ -25,14 +25,30 @@ from urllib.parse import quote
 import aiosqlite
 import msgspec
 
-from . import schema
-from .committer import ClientKey, Committer, Constraint, First, Group, MediaKey, Refused
-from .engine import Batch, Committed, Due, Engine, LastRow, Listing, Partition, Rows, Told
-from .errors import SchemaMismatch, StorageBusy, StorageClosed, StorageError, StorageFailed, StorageFull
+from . import activity, schema
+from .committer import ClientKey, Committer, Constraint, First, Group, MediaKey
+from .engine import (
+    LISTED_BYTES_MAX,
+    LISTED_ROWS_MAX,
+    Batch,
+    Committed,
+    Due,
+    Engine,
+    LastRow,
+    Listing,
+    Order,
+    Partition,
+    Rows,
+    Told,
+    check_listing,
+)
+from .errors import SchemaMismatch, StorageClosed, StorageError, StorageFailed
 from .filesystem import network_file_system
 from .lock import DirectoryLock
 from .media import Blob
 from .rows import Row
+from .sqlite_errors import name_of, translated
+from .statistics import StorageStatistics
 from .wal_room import WalRoom
 
 __all__ = ["Connect", "Connection", "Durability", "SqliteDisk", "SqliteEngine"]
@@ -46,6 +62,11 @@ PINNED_BYTES_WARN = 256 << 20
 WAL_KEPT_BYTES = 64 << 20
 FRAME_BYTES = 4096 + 24
 LAST_NAME = "\U0010ffff"
+# How many fresh rows are folded into the index of activity at a time; a list reads as many.
+FOLD_ROWS = 1024
+# So many conversations are sorted for a list sooner than the activity is followed until enough of them are found.
+FEW_CONVERSATIONS = 4_000
+LIKE_LITERALLY = str.maketrans({character: f"|{character}" for character in "|%_"})
 
 logger = logging.getLogger("parlatory.storage")
 _encode = msgspec.json.Encoder().encode
@@ -85,6 +106,7 @@ class SqliteDisk:
 
     Attributes:
         epoch: names this incarnation of the file.
+        pinned: how often the WAL was found grown over what is warned of.
     """
 
     def __init__(
@@ -94,13 +116,16 @@ class SqliteDisk:
         reader: Connection,
         epoch: str,
         free_key: int,
+        fresh: int,
         room: WalRoom | None = None,
     ) -> None:
         self.epoch = epoch
+        self.pinned = 0
         self._path = path
         self._writer = writer
         self._reader = reader
         self._free_key = free_key
+        self._fresh = fresh  # rows that are not in the index of activity
         self._written = 0  # bytes that the WAL has grown by since the last complete checkpoint, an upper estimate
         self._room = room
         self._pinned_warned = False
@@ -122,10 +147,10 @@ class SqliteDisk:
                 await _prepare_writer(writer, path, durability)
             reader = await _connected(connect, path, "ro")
             undo.push_async_callback(reader.close)
-            epoch, highest = await _prepare_reader(reader, path)
+            epoch, highest, fresh = await _prepare_reader(reader, path)
             undo.pop_all()
         room = WalRoom(path.with_name(f"{path.name}-wal"), CHECKPOINT_BYTES) if durability == "full" else None
-        return cls(path, writer, reader, epoch, highest + 1, room)
+        return cls(path, writer, reader, epoch, highest + 1, fresh, room)
 
     @property
     def read_only(self) -> bool:
@@ -146,7 +171,7 @@ class SqliteDisk:
         try:
             return list(await self._reader.execute_fetchall(sql, parameters))
         except sqlite3.Error as error:
-            raise _translated(error) from error
+            raise translated(error) from error
         finally:
             self._reads -= 1
             if not self._reads:
@@ -171,8 +196,9 @@ class SqliteDisk:
         except sqlite3.IntegrityError as error:
             raise Constraint(str(error)) from error
         except sqlite3.Error as error:
-            raise _translated(error) from error
+            raise translated(error) from error
         self._free_key += len(group.names)
+        self._fresh += len(group.rows)
         self._written += _wal_bytes(group)
 
     async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
@@ -185,11 +211,27 @@ class SqliteDisk:
         return {(name, hash) for name, hash in await self.fetch(schema.HELD, (_json(wanted),))}
 
     async def tidy(self) -> None:
-        """Checkpoints if it is time, and makes room in the WAL; see `Disk.tidy`."""
+        """Folds what is fresh, checkpoints, and makes room in the WAL, if it is time; see `Disk.tidy`."""
+        if self._fresh >= FOLD_ROWS:
+            await self._fold()
         if self._written >= CHECKPOINT_BYTES:
             await self._checkpoint()
         elif self._room is not None and self._room.wanted(self._written):
             await asyncio.to_thread(self._room.make, self._written)
+
+    async def _fold(self) -> None:
+        assert self._writer is not None
+        try:
+            await self._writer.execute_fetchall(activity.FOLD)
+        except sqlite3.Error as error:
+            if isinstance(failure := translated(error), StorageFailed):
+                raise failure from error
+            logger.warning("the index of activity of %s lags behind, lists take longer: %s", self._path, error)
+            self._fresh = FOLD_ROWS // 2
+            return
+        # Three trees, of more than 64 entries a page.
+        self._written += 3 * FRAME_BYTES * min(self._fresh, 1 + self._free_key // 64)
+        self._fresh = 0
 
     async def _checkpoint(self) -> None:
         assert self._writer is not None
@@ -198,7 +240,7 @@ class SqliteDisk:
             await self._no_reads.wait()
             ((_, frames, moved),) = await self._writer.execute_fetchall("PRAGMA wal_checkpoint(PASSIVE)")
         except sqlite3.Error as error:
-            if isinstance(failure := _translated(error), StorageFailed):
+            if isinstance(failure := translated(error), StorageFailed):
                 raise failure from error
             logger.warning("a checkpoint of %s failed and will be repeated: %s", self._path, error)
             self._written = CHECKPOINT_BYTES // 2
@@ -211,6 +253,7 @@ class SqliteDisk:
         self._written = CHECKPOINT_BYTES * 3 // 4  # pinned by somebody else's reader: again after 4 MiB
         if frames * FRAME_BYTES > PINNED_BYTES_WARN and not self._pinned_warned:
             self._pinned_warned = True
+            self.pinned += 1
             size = frames * FRAME_BYTES >> 20
             logger.warning("the WAL of %s has grown to %d MiB: another program keeps reading it", self._path, size)
 
@@ -323,12 +366,38 @@ class SqliteEngine(Engine):
             return Blob(hash=hash, media_type=media_type, size=size, start=begin, data=data)
         return None
 
-    async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:
+    async def list(
+        self,
+        *,
+        order: Order = "name",
+        agent: str | None = None,
+        by: str | None = None,
+        search: str = "",
+        after: str = "",
+        limit: int = 100,
+    ) -> Sequence[Listing]:
         """Returns conversations; see `Engine.list`."""
-        end = LAST_NAME
-        if agent is not None:
-            after, end = max(after, f"{agent}/"), f"{agent}0"  # "0" is the character behind "/"
-        return [Listing(*row) for row in await self._disk.fetch(schema.LIST, (after, end, limit))]
+        place = check_listing(order, by, search, after)
+        # "0" is the character behind "/".
+        start, end = ("", LAST_NAME) if agent is None else (f"{agent}/", f"{agent}0")
+        if order == "name":
+            found = await self._disk.fetch(schema.LIST, (max(after, start), end, limit))
+            return [Listing(name, head, at, name) for name, head, at in found]
+        pattern = f"%{search.translate(LIKE_LITERALLY)}%"
+        few = await self._few(by, pattern if search else None)
+        parameters = [place, start, end, pattern, by, limit, LISTED_BYTES_MAX, LISTED_ROWS_MAX]
+        if few is None:
+            return [_listing(*row) for row in await self._disk.fetch(activity.LIST_ALL, parameters)]
+        return [_listing(*row) for row in await self._disk.fetch(activity.LIST_FEW, (*parameters, _json(few)))]
+
+    async def _few(self, by: str | None, pattern: str | None) -> Sequence[int] | None:
+        """Returns the conversations that an author or a text leaves, if there are few; None if there are many."""
+        for statement, wanted in ((activity.FEW_BY, by), (activity.FEW_NAMED, pattern)):
+            if wanted is not None:
+                found = await self._disk.fetch(statement, (wanted, FEW_CONVERSATIONS + 1))
+                if len(found) <= FEW_CONVERSATIONS:
+                    return [key for (key,) in found]
+        return None
 
     async def due(self, *, now: int, after: int = 0, limit: int = 100) -> Sequence[Due]:
         """Returns what waits; see `Engine.due`."""
@@ -352,6 +421,17 @@ class SqliteEngine(Engine):
     def failed(self) -> BaseException | None:
         """Is the error that stopped the engine for good; see `Engine.failed`."""
         return self._committer.failed
+
+    @property
+    def statistics(self) -> StorageStatistics:
+        """Is what was counted; see `Engine.statistics`."""
+        return self._committer.statistics(self._disk.pinned)
+
+
+def _listing(name: str, head: int, at: int, place: int, *columns: Any) -> Listing:
+    """Returns a row of a list by activity."""
+    last = None if columns[4] is None else Row(head, at, *columns[:5])
+    return Listing(name, head, at, str(place), last, None if columns[5] is None else Row(*columns[5:]))
 
 
 def _json(rows: object) -> str:
@@ -465,11 +545,11 @@ async def _prepare_writer(writer: Connection, path: Path, durability: Durability
         await run("INSERT OR REPLACE INTO meta VALUES ('clean', ?)", ("0" if durability == "normal" else "1",))
         await run(f"PRAGMA synchronous={durability.upper()}")
     except sqlite3.Error as error:
-        raise _translated(error) from error
+        raise translated(error) from error
 
 
-async def _prepare_reader(reader: Connection, path: Path) -> tuple[str, int]:
-    """Sets the reader up; returns the epoch and the highest key of a conversation."""
+async def _prepare_reader(reader: Connection, path: Path) -> tuple[str, int, int]:
+    """Sets the reader up; returns the epoch, the highest key of a conversation, and how many rows are fresh."""
     run = reader.execute_fetchall
     try:
         await run(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
@@ -480,9 +560,10 @@ async def _prepare_reader(reader: Connection, path: Path) -> tuple[str, int]:
             raise SchemaMismatch(f"{path} has schema {version}: opened by a server, it would get {schema.VERSION}")
         ((epoch,),) = await run("SELECT value FROM meta WHERE key = 'epoch'")
         ((highest,),) = await run("SELECT coalesce(max(id), 0) FROM conversation")
+        ((fresh,),) = await run(activity.FRESH)
     except sqlite3.Error as error:
-        raise _translated(error) from error
-    return epoch, highest
+        raise translated(error) from error
+    return epoch, highest, fresh
 
 
 async def _finish(writer: Connection, path: Path) -> None:
@@ -501,7 +582,7 @@ async def _check_version(connection: Connection, path: Path) -> int:
         ((application,),) = await connection.execute_fetchall("PRAGMA application_id")
         ((tables,),) = await connection.execute_fetchall("SELECT count(*) FROM sqlite_master")
     except sqlite3.DatabaseError as error:
-        if _name(error) != "SQLITE_NOTADB":
+        if name_of(error) != "SQLITE_NOTADB":
             raise
         raise SchemaMismatch(f"{path} is no SQLite database: {error}") from error
     if tables and application != schema.APPLICATION_ID:
@@ -509,22 +590,3 @@ async def _check_version(connection: Connection, path: Path) -> int:
     if version > schema.VERSION:
         raise SchemaMismatch(f"{path} has schema {version}, not {schema.VERSION}: install a newer parlatory")
     return int(version)
-
-
-def _name(error: sqlite3.Error) -> str:
-    """Returns SQLite's name of an error; those of the `sqlite3` module itself have none."""
-    return getattr(error, "sqlite_errorname", "")
-
-
-def _translated(error: sqlite3.Error) -> Exception:
-    """Returns what an error of SQLite means for the caller; see the fault model of the port."""
-    name = _name(error)
-    if name in ("SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC"):
-        return StorageFailed(f"a flush to disk failed: {error}")
-    if name == "SQLITE_FULL" or (name.startswith("SQLITE_IOERR") and "READ" not in name):
-        return StorageFull(f"the disk is full or refuses writes: {error}")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return StorageBusy(f"another program holds the file: {error}")
-    if name.startswith(("SQLITE_TOOBIG", "SQLITE_MISMATCH", "SQLITE_CONSTRAINT")):
-        return Refused(str(error))
-    return StorageError(f"{name or type(error).__name__}: {error}")

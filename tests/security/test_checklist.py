@@ -14,8 +14,8 @@
 | deflate | here; server/test_app.py `test_the_subprotocol_is_required` (never negotiated) |
 | JSON bombs | here; hostile/ |
 | slowloris | live/test_slow.py; server/test_reaper.py, server/test_app.py `test_a_handshake_has_a_deadline` |
-| connection limits | server/test_app.py `test_sockets_have_a_limit_and_probes_do_not`. Per address and principal: there is none |
-| rate | live/test_slow.py T60 (sends in flight). There are no token buckets |
+| connection limits | server/test_app.py `test_sockets_have_a_limit_and_probes_do_not`, `test_an_address_has_a_limit_of_sockets`, `test_a_principal_has_a_limit_of_sockets`; server/test_loopback.py (a /64 is one address) |
+| rate | live/test_slow.py T60 (sends in flight); server/test_protocol.py (a token bucket per socket), server/test_connection.py `test_a_socket_that_asks_too_fast_is_refused_and_then_closed`. None per principal |
 | amplification | live/test_slow.py `test_pages_of_a_socket_that_is_gone_are_not_read`; server/test_connection.py `test_opens_of_a_client_that_does_not_read_are_bounded` |
 | spoofed author | here |
 | log/terminal injection | here |

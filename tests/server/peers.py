@@ -325,10 +325,12 @@ def wire(payload: bytes, opcode: Opcode = Opcode.TEXT, fin: bool = True) -> byte
     return Frame(opcode, payload, fin).serialize(mask=True)
 
 
-async def request(server: Server, path: str, headers: str = "", method: str = "GET") -> tuple[int, str]:
+async def request(
+    server: Server, path: str, headers: str = "", method: str = "GET", host: str = "x"
+) -> tuple[int, str]:
     """Makes a plain HTTP request."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n".encode())
     async with asyncio.timeout(DEADLINE_S):
         answer = (await reader.read()).decode()
     writer.close()

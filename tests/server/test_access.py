@@ -130,3 +130,23 @@ async def test_hooks_have_a_time_limit() -> None:
 def test_roles_are_a_set_of_strings(roles: Any) -> None:
     with pytest.raises(TypeError, match="a set of strings"):
         Grant(roles=roles)
+
+
+# -- who runs the server
+
+
+async def test_nobody_runs_a_server_without_the_hook() -> None:
+    assert not access().has_operator
+    assert not await access().operates(ANN)
+
+
+@pytest.mark.parametrize("answer", [answering, answering_later])
+async def test_the_hook_says_who_runs_the_server(answer: Any) -> None:
+    for value in (True, False):
+        rules = Access(None, None, 5, answer(value))
+        assert rules.has_operator
+        assert await rules.operates(ANN) is value
+    with pytest.raises(TypeError, match="operator returned a str"):
+        await Access(None, None, 5, answer("yes")).operates(ANN)
+    with pytest.raises(TimeoutError):
+        await Access(None, None, 0.001, never).operates(ANN)

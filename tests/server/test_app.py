@@ -10,10 +10,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from parlatory.actors import Agent, Runtime
 from parlatory.server import AccessRequest, Limits, Principal, serve
-from parlatory.server.app import is_loopback
+from parlatory.server.loopback import is_loopback
 from parlatory.storage import StorageBusy, StoredMessage, open_engine
 
-from .peers import DEADLINE_S, PROTOCOL, Peer, RawPeer, Relay, request, serving, until
+from .peers import CLIENT, DEADLINE_S, PROTOCOL, Peer, RawPeer, Relay, request, serving, until
 
 C = "relay/x"
 UPGRADE = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Protocol: parlatory.v1\r\n"
@@ -247,6 +247,39 @@ async def test_sockets_that_have_not_been_let_in_have_a_limit(caplog: pytest.Log
         await peer.barrier()
         await until(lambda: server.connections == 1)
         assert server._pending == 0
+
+
+async def test_an_address_has_a_limit_of_sockets() -> None:
+    async with serving(limits=Limits(sockets_per_address=2)) as server, Peer.admitted(server) as first:
+        async with Peer.admitted(server):
+            assert (await request(server, "/v1", UPGRADE + KEYS))[0] == 429
+            assert (await request(server, "/healthz"))[0] == 200
+        await until(lambda: server.connections == 1)
+        async with Peer.admitted(server):
+            await first.barrier()
+    assert not server._by_network
+
+
+async def test_a_principal_has_a_limit_of_sockets(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(limits=Limits(sockets_per_principal=2)) as server, Peer.admitted(server) as first:
+        async with Peer.admitted(server), Peer.to(server) as third:
+            await third.send(type="hello", client=CLIENT)
+            await third.refused(1013)
+            assert third.seen[-1]["retryMs"] == [500, 5_000]
+            async with Peer.admitted(server, client="d" * 22) as other:
+                await other.barrier()
+        await until(lambda: server.connections == 1)
+        async with Peer.admitted(server):
+            await first.barrier()
+    await until(lambda: not server._by_principal)
+
+
+async def test_those_without_a_name_are_not_one_principal() -> None:
+    limits = Limits(sockets_per_principal=1)
+    async with serving(limits=limits) as server, Peer.to(server) as first, Peer.to(server) as second:
+        for peer in (first, second):
+            await peer.send(type="hello")
+            assert (await peer.get("welcome"))["principal"] == "anonymous"
 
 
 async def test_a_handshake_has_a_deadline() -> None:

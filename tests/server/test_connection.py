@@ -386,3 +386,15 @@ async def test_a_client_of_pings_alone_is_served() -> None:
     async with serving() as server, RawPeer.to(server, hello=True) as peer:
         await peer.send(wire(b"p", Opcode.PING))
         assert await peer.read() == b"\x8a\x01p"
+
+
+async def test_a_socket_that_asks_too_fast_is_refused_and_then_closed() -> None:
+    async with serving(limits=Limits(frames_per_s=0.001, frames_burst=6)) as server, Peer.admitted(server) as peer:
+        for _ in range(3):
+            await peer.barrier()
+        await peer.send(type="page", id="p", conversation=C, before=9)
+        refusal = await peer.get("error", id="p")
+        assert (refusal["code"], refusal["retryMs"] > 0) == ("rate", True)
+        for n in range(5):
+            await peer.send(type="ping", n=n)
+        await peer.refused(4429)

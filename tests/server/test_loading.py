@@ -53,6 +53,13 @@ def test_hooks_beside_the_agents(tmp_path: Path) -> None:
     hooks = "async def authenticate(request): ...\ndef authorize(principal, action, conversation, *, extra=1): ...\n"
     application = load_application(written(tmp_path, AGENTS + hooks))
     assert application.authenticate is not None and application.authorize is not None
+    assert application.operator is None
+    application = load_application(written(tmp_path, AGENTS + "def operator(principal): return True\n", "run.py"))
+    assert application.operator is not None
+
+
+def test_the_module_operator_is_no_hook(tmp_path: Path) -> None:
+    assert load_application(written(tmp_path, AGENTS + "import operator\n")).operator is None
 
 
 @pytest.mark.parametrize("name", ["json", "pytest", "colorsys"])
@@ -75,6 +82,7 @@ def test_a_file_takes_no_module_s_place(name: str, tmp_path: Path) -> None:
         ("import sys; sys.exit(3)", "", "failed while it was loaded: SystemExit: 3"),
         (AGENTS + "authenticate = 1\n", "", "authenticate of bots is no function"),
         (AGENTS + "def authenticate(): ...\n", "", r"does not take 1 argument\(s\)"),
+        (AGENTS + "def operator(): ...\n", "", r"operator of bots does not take 1 argument\(s\)"),
         (AGENTS + "def authorize(principal): ...\n", "", r"does not take 3 argument\(s\)"),
     ],
 )

@@ -19,6 +19,7 @@ from parlatory.storage import (
     Partition,
     Row,
     StorageError,
+    StorageStatistics,
     Told,
 )
 from parlatory.storage.engine import LastRow, check_batch
@@ -57,7 +58,7 @@ class Gate(Engine):
     async def media(self, partition: Partition, hash: str, start: int) -> Blob | None:
         raise NotImplementedError
 
-    async def list(self, *, agent: str | None = None, after: str = "", limit: int = 100) -> Sequence[Listing]:
+    async def list(self, **_: object) -> Sequence[Listing]:
         raise NotImplementedError
 
     async def due(self, *, now: int, after: int = 0, limit: int = 100) -> Sequence[Due]:
@@ -69,6 +70,10 @@ class Gate(Engine):
     @property
     def failed(self) -> BaseException | None:
         return None
+
+    @property
+    def statistics(self) -> StorageStatistics:
+        raise NotImplementedError
 
 
 async def test_those_who_open_at_once_share_one_reading() -> None:
