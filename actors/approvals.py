@@ -15,9 +15,9 @@ from typing import Any, cast
 
 import msgspec
 
-from ..storage import AssistantMessage, StoredMessage, ToolMessage, UserMessage, parse_message, user_message
+from ..storage import AssistantMessage, CorruptRow, Row, StoredMessage, ToolMessage, UserMessage, parse_message, user_message
 
-__all__ = ["APPROVAL", "Approval", "approval", "approvals_in", "is_approval", "paired", "tool_results"]
+__all__ = ["APPROVAL", "Approval", "approval", "approvals_in", "decides", "is_approval", "paired", "tool_results"]
 
 APPROVAL = "parlatory.approval"
 PENDING = "pending: somebody has to approve this call first; it has not run yet"
@@ -56,6 +56,16 @@ def approvals_in(row: StoredMessage) -> dict[str, Approval]:
 def is_approval(row: StoredMessage) -> bool:
     """Says whether a message is nothing but approvals, so that there is nothing else to answer."""
     return bool(row.content) and len(_custom_parts(row)) == len(row.content)
+
+
+def decides(row: Row, conversation: str) -> bool:
+    """Says whether a row holds an approval; cheap for the many that hold none."""
+    if APPROVAL.encode() not in row.body:
+        return False
+    try:
+        return bool(approvals_in(row.stored(conversation)))
+    except CorruptRow:  # its turn says so
+        return False
 
 
 def _custom_parts(row: StoredMessage) -> list[Any]:

@@ -222,7 +222,7 @@ class Tools:
             raise ValueError("run_tools: two calls of the same id")
         if not wanted:
             return []
-        if self._storage.lane._draft is not None:
+        if self._storage.lane.writing:
             raise RuntimeError("run_tools: end the draft first, so that the calls are in the log before their results")
         labels = sum(len(f"{call.tool_call_id}{call.tool_name}".encode()) for call in wanted)
         self._characters_max = output_characters_max

@@ -117,6 +117,43 @@ async def test_t31_l08_who_joins_in_the_middle_sees_the_whole_once_and_then_the_
     await play.runtime.close()
 
 
+async def test_what_comes_after_a_pause_is_told_at_once_and_the_rest_in_a_beat(engine: Engine, clock: Clock) -> None:
+    drafts: list[Draft] = []
+
+    async def script(agent: Writer, draft: Draft) -> None:
+        drafts.append(draft)
+        await never()
+
+    play = await Play.begin(engine, agent=writer(Stage(), script))
+    sink = await opened(play)
+    await play.send("hi")
+    await until(lambda: bool(drafts))
+
+    def deltas() -> list[str]:
+        return [event.ops[0]["add"] for event in sink.events if isinstance(event, DeltaTold)]
+
+    for text in "abc":
+        await drafts[0].write(text)
+    await steps(3)
+    assert deltas() == ["abc"]
+    beats = [0.0]
+    for text in "def":
+        await drafts[0].write(text)
+        await steps(3)
+        assert len(deltas()) == len(beats), "it waits"
+        await clock.advance(draft_module.FLUSH_S * (1.2 if text == "d" else 0.9))
+        beats.append(clock.time())
+    assert deltas() == ["abc", "d", "e", "f"], "the second and third come in their beat, though the first was late"
+    await drafts[0].write("g" * draft_module.FLUSH_CHARACTERS)
+    await drafts[0].write("h")
+    await steps(3)
+    assert deltas()[4:] == ["g" * draft_module.FLUSH_CHARACTERS]
+    await clock.advance(draft_module.FLUSH_S)
+    assert deltas()[5:] == ["h"]
+    play.record.lane.cancel(None)
+    await play.runtime.close()
+
+
 async def test_who_lags_gets_one_draft_in_place_of_its_deltas(engine: Engine) -> None:
     stage = Stage()
 
