@@ -15,7 +15,16 @@ from typing import Any, cast
 
 import msgspec
 
-from ..storage import AssistantMessage, CorruptRow, Row, StoredMessage, ToolMessage, UserMessage, parse_message, user_message
+from ..storage import (
+    AssistantMessage,
+    CorruptRow,
+    Row,
+    StoredMessage,
+    ToolMessage,
+    UserMessage,
+    parse_message,
+    user_message,
+)
 
 __all__ = ["APPROVAL", "Approval", "approval", "approvals_in", "decides", "is_approval", "paired", "tool_results"]
 

@@ -3,9 +3,9 @@
     async with self.reply() as draft:
         await draft.write("Hello")
 
-Writes are told in flushes to whoever is live, at most 25 ms or 256 characters later; nobody waits for a slow client. The
-partial is checkpointed every second or 4 KiB, so that a crash costs no more. At the end the row, the removal of the
-checkpoint and the mark that the message is handled are one batch, and the end is told in the step that tells the row.
+Writes are told to whoever is live, at most 25 ms or 256 characters later; nobody waits for a slow client. The partial
+is checkpointed every second or 4 KiB, so that a crash costs no more. At the end the row, the removal of the checkpoint
+and the mark that the message is handled are one batch, and the end is told in the step that tells the row.
 """
 
 from __future__ import annotations

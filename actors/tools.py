@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from ..storage import Batch, MessageLog, ParlatoryError, StoredMessage, ToolCall, check_message, new_row
+from ..storage import Batch, MessageLog, ParlatoryError, StoredMessage, ToolCall, check_message, kind_of, new_row
 from .approvals import Approval, approvals_in, is_approval, paired, tool_results
 from .tool_schema import ArgumentsError, ToolOptions, arguments_of, convert, options_of, tool, tool_schemas
 
@@ -452,7 +452,7 @@ def _output(value: object, name: str) -> Output:
     try:
         return {"type": "json", "value": _json.decode(_encode(value))}
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        return _error(f"{name} returned a {type(value).__name__}, which is no JSON: {error}")
+        return _error(f"{name} returned {kind_of(value)}, which is no JSON: {error}")
 
 
 def _fitting(output: Output, characters_max: int, bytes_max: int) -> Output:

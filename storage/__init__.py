@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         StorageFailed,
         StorageFull,
         TooLarge,
+        kind_of,
     )
     from .instants import instant_of, instant_text, to_datetime
     from .log import LogStorage, MessageLog, OnAppend, new_row
@@ -118,9 +119,11 @@ __all__ = [
     "to_datetime",
     "tool_message",
     "user_message",
+    "kind_of",
 ]
 
 _HOME = {
+    "kind_of": ".errors",
     "AGENT_NAME": ".names",
     "CONTROL": ".names",
     "AssistantMessage": ".messages",

@@ -80,7 +80,7 @@ def drafts(peer: Peer) -> list[str]:
 
 def told(peer: Peer, *kinds: str) -> list[str]:
     """Returns the types of frames, in order; of turns their states."""
-    return [frame.get("state", frame["type"]) for frame in peer.seen if frame["type"] in kinds]
+    return [str(frame.get("state", frame["type"])) for frame in peer.seen if frame["type"] in kinds]
 
 
 def prompt_text(prompt: list[Any]) -> list[str]:

@@ -20,7 +20,7 @@ class Relay(Agent):
 
 
 class Twice(Agent):
-    """Says one thing, and then another; its first attempt never comes to the second. It looks at what it said before."""
+    """Says one thing and then, but not in its first attempt, another; it looks at what it has said before."""
 
     async def on_message(self, row: StoredMessage) -> None:
         said = [row.text for row in self.turn.rows]
