@@ -104,7 +104,8 @@ class Load:
         await asyncio.sleep(SETTLE_S)
         memory, cpu = self.server.resident(), self.server.cpu_s()
         loaded = await probed(self.server, self._seconds - SETTLE_S - 1)
-        seen = {"cpu": (self.server.cpu_s() - cpu) / (self._seconds - SETTLE_S - 1)}
+        used = (self.server.cpu_s() - cpu) / (self._seconds - SETTLE_S - 1)
+        seen = {"processor share": used, "processor us per delta told": used / len(self.clients) / self._per_s * 1e6}
         seen["memory growth MiB"] = self.server.resident() - memory
         async with asyncio.timeout(self._seconds + PATIENCE_S):
             await asyncio.gather(*(client.done for client in self.clients))
