@@ -224,9 +224,12 @@ async def flooded(on: Stage, peer: RawPeer, text: bytes) -> int:
         # A send that does not get through ends the flood, too.
         sending = asyncio.ensure_future(peer.send(text))
         await until(partial(stopped, sending, on))
+        through = sending.done()
         sending.cancel()
         await asyncio.wait({sending})
         sent += len(text)
+    if through:  # all of it may have been read: then this is what waits to be
+        await peer.send(text)
     return sent
 
 
