@@ -108,6 +108,7 @@ __all__ = [
     "encode_message",
     "instant_of",
     "instant_text",
+    "kind_of",
     "message_digest",
     "new_row",
     "normalize",
@@ -119,11 +120,9 @@ __all__ = [
     "to_datetime",
     "tool_message",
     "user_message",
-    "kind_of",
 ]
 
 _HOME = {
-    "kind_of": ".errors",
     "AGENT_NAME": ".names",
     "CONTROL": ".names",
     "AssistantMessage": ".messages",
@@ -178,6 +177,7 @@ _HOME = {
     "encode_message": ".codec",
     "instant_of": ".instants",
     "instant_text": ".instants",
+    "kind_of": ".errors",
     "message_digest": ".codec",
     "new_row": ".log",
     "normalize": ".dialects",
