@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from anyio import to_thread
@@ -38,6 +39,7 @@ def wire_name_of(agent: type[Agent] | str) -> str:
 
 HOOKS = {"__init__": 2, "on_start": 0, "on_message": 1, "on_turn_failed": 1, "on_stop": 0}
 """What an agent may override, and with how many arguments it is called."""
+ALIKE = 0.85  # how much alike a hook a name has to be to be taken for a misspelling of it
 
 
 class Agent:
@@ -86,6 +88,8 @@ class Agent:
         cls.wire_name = wire_name
         for hook, arguments in HOOKS.items():
             _check_hook(cls, hook, arguments)
+        for name in cls.__dict__:
+            _check_spelling(cls, name)
 
     def __init__(self, name: str, storage: TurnStorage) -> None:
         self.name = name
@@ -215,6 +219,13 @@ class Agent:
 
     def _tools(self) -> Tools:
         return Tools(self._storage, self.messages, self.turn)
+
+
+def _check_spelling(agent: type[Agent], name: str) -> None:
+    """Refuses what looks like a hook with a slip in its name, because nobody would ever call it."""
+    if name.startswith("on_") and not hasattr(Agent, name):
+        for meant in get_close_matches(name, HOOKS, 1, ALIKE):
+            raise TypeError(f"{agent.__name__}.{name} would never be called: write {meant}, or give it another name")
 
 
 def _check_hook(agent: type[Agent], hook: str, arguments: int) -> None:

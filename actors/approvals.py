@@ -15,9 +15,9 @@ from typing import Any, cast
 
 import msgspec
 
-from ..storage import StoredMessage, ToolMessage, UserMessage, parse_message, user_message
+from ..storage import CorruptRow, Row, StoredMessage, ToolMessage, UserMessage, parse_message, user_message
 
-__all__ = ["APPROVAL", "Approval", "approval", "approvals_in", "in_words", "is_approval", "tool_results"]
+__all__ = ["APPROVAL", "Approval", "approval", "approvals_in", "decides", "in_words", "is_approval", "tool_results"]
 
 APPROVAL = "parlatory.approval"
 
@@ -54,6 +54,16 @@ def approvals_in(row: StoredMessage) -> dict[str, Approval]:
 def is_approval(row: StoredMessage) -> bool:
     """Says whether a message is nothing but approvals, so that there is nothing else to answer."""
     return bool(row.content) and len(_custom_parts(row)) == len(row.content)
+
+
+def decides(row: Row, conversation: str) -> bool:
+    """Says whether a row holds an approval; cheap for the many that hold none."""
+    if APPROVAL.encode() not in row.body:
+        return False
+    try:
+        return bool(approvals_in(row.stored(conversation)))
+    except CorruptRow:  # its turn says so
+        return False
 
 
 def _custom_parts(row: StoredMessage) -> list[Any]:

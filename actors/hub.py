@@ -27,7 +27,6 @@ from .events import Closed, DeltaTold, DraftEnded, DraftTold, Event, Live, Prese
 __all__ = ["Hub", "HubDraft", "HubLog", "Sink", "Subscription", "runs", "sound"]
 
 FAN_OUT_MAX = 256
-DRAFT_FAN_OUT_MAX = 1024  # who lags behind a draft costs a whole snapshot of it
 RUN_ROWS_MAX = 200
 RUN_BYTES_MAX = 1 << 20
 PUMP_BYTES_MAX = 64 << 10
@@ -146,22 +145,17 @@ class Subscription:
         """Ends the subscription from the server's side, and says why."""
         self._hub.end(self, code)
 
-    def _has(self, number: int, event: Event) -> bool:
+    def _has(self, event: DraftTold | DeltaTold | DraftEnded) -> bool:
         """Says that the sink knows this already, or need not."""
-        if isinstance(event, TurnTold):
-            return self._turn_seen >= number
         if isinstance(event, DraftTold):
             return self._draft == event.id
         if isinstance(event, DeltaTold):  # of a draft that it does not know: that one is over
             return self._draft != event.id or self._draft_index >= event.end
-        assert isinstance(event, DraftEnded)
         return self._draft != event.id
 
-    def _follows(self, number: int, event: Event) -> bool:
-        """Moves what the sink knows by an event; says whether it follows on that."""
-        if isinstance(event, TurnTold):
-            self._turn_seen = number
-        elif isinstance(event, DraftTold):
+    def _follows(self, event: DraftTold | DeltaTold | DraftEnded) -> bool:
+        """Moves what the sink knows of the draft by an event; says whether it follows on that."""
+        if isinstance(event, DraftTold):
             self._draft, self._draft_index = event.id, event.index
         elif isinstance(event, DeltaTold):
             if (self._draft, self._draft_index) != (event.id, event.start):
@@ -206,6 +200,9 @@ class Hub:
         # What was committed, and told of turns and drafts, in this step of the loop; at its end the rows go first.
         self._fresh: list[Row] = []
         self._fresh_events: list[tuple[int, TurnTold | DraftTold | DeltaTold | DraftEnded]] = []
+        self._scheduled = False
+        # What is told of a draft in several steps, and who is still to be told; all that is fresh stands behind it.
+        self._spread: tuple[DraftTold | DeltaTold | DraftEnded, Sequence[Subscription]] | None = None
         self._draft: HubDraft | None = None
         self._tail: deque[Row] = deque()
         self._tail_bytes = 0
@@ -306,10 +303,22 @@ class Hub:
                 subscription._draft, subscription._draft_end = None, event
 
     def _schedule_telling(self) -> None:
-        if not self._fresh and not self._fresh_events:
+        if not self._scheduled:
+            self._scheduled = True
             asyncio.get_running_loop().call_soon(self._tell_fresh)
 
     def _tell_fresh(self) -> None:
+        self._scheduled = False
+        if self._spread is not None:
+            event, subscriptions = self._spread
+            self._spread = None
+            self._tell_draft_to(event, subscriptions)
+        if self._spread is None:
+            self._tell_rows_and_events()
+        if self._spread is not None:
+            self._schedule_telling()
+
+    def _tell_rows_and_events(self) -> None:
         rows, self._fresh = self._fresh, []
         events, self._fresh_events = self._fresh_events, []
         for run in runs(rows):
@@ -325,24 +334,46 @@ class Hub:
                 elif subscription.position < last:
                     late.append(subscription)
             self._lag(late)
-        for number, ephemeral in events:
-            self._tell_ephemeral(number, ephemeral)
+        for index, (number, ephemeral) in enumerate(events):
+            if isinstance(ephemeral, TurnTold):
+                self._tell_state(number, ephemeral)
+            else:
+                self._tell_draft_to(ephemeral, tuple(self._live))
+            if self._spread is not None:
+                self._fresh_events[:0] = events[index + 1 :]
+                break
 
-    def _tell_ephemeral(self, number: int, event: TurnTold | DraftTold | DeltaTold | DraftEnded) -> None:
-        """Tells a state or a draft to the live subscriptions that lack it.
-
-        What is not told now is not told later, out of order: the sink lags, and learns how things stand then.
-        """
-        if isinstance(event, DraftEnded):
-            self._keep_end(event)  # for those that have begun to lag since
-        fan_out = FAN_OUT_MAX if isinstance(event, TurnTold) else DRAFT_FAN_OUT_MAX
+    def _tell_state(self, number: int, event: TurnTold) -> None:
+        """Tells a state to the live subscriptions that lack it; who is not told now lags, and learns the last one."""
         told = 0
         late: list[Subscription] = []
         for subscription in tuple(self._live):
-            if subscription._has(number, event):
+            if subscription._turn_seen >= number:
                 continue
-            if told < fan_out and subscription.sink.writable and subscription._follows(number, event):
+            if told < FAN_OUT_MAX and subscription.sink.writable:
+                subscription._turn_seen = number
                 told += 1
+                self._hand(subscription, event)
+            else:
+                late.append(subscription)
+        self._lag(late)
+
+    def _tell_draft_to(
+        self, event: DraftTold | DeltaTold | DraftEnded, subscriptions: Sequence[Subscription]
+    ) -> None:
+        """Tells something of a draft to those that are live and lack it; behind many of them, the rest in later steps.
+
+        Whose sink takes no more lags, and is told the whole draft, or its end, when it is live again.
+        """
+        if isinstance(event, DraftEnded):
+            self._keep_end(event)  # for those that have begun to lag since
+        if len(subscriptions) > FAN_OUT_MAX:
+            self._spread = event, subscriptions[FAN_OUT_MAX:]
+        late: list[Subscription] = []
+        for subscription in subscriptions[:FAN_OUT_MAX]:
+            if not subscription.live or subscription._has(event):
+                continue
+            if subscription.sink.writable and subscription._follows(event):
                 self._hand(subscription, event)
             else:
                 late.append(subscription)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from ..storage import Batch, MessageLog, ParlatoryError, StoredMessage, ToolCall, check_message, new_row
+from ..storage import Batch, MessageLog, ParlatoryError, StoredMessage, ToolCall, check_message, kind_of, new_row
 from .approvals import Approval, approvals_in, is_approval, tool_results
 from .tool_schema import ArgumentsError, ToolOptions, arguments_of, convert, options_of, tool, tool_schemas
 
@@ -220,7 +220,7 @@ class Tools:
             raise ValueError("run_tools: two calls of the same id")
         if not wanted:
             return []
-        if self._storage.lane._draft is not None:
+        if self._storage.lane.writing:
             raise RuntimeError("run_tools: end the draft first, so that the calls are in the log before their results")
         labels = sum(len(f"{call.tool_call_id}{call.tool_name}".encode()) for call in wanted)
         self._characters_max = output_characters_max
@@ -450,7 +450,7 @@ def _output(value: object, name: str) -> Output:
     try:
         return {"type": "json", "value": _json.decode(_encode(value))}
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        return _error(f"{name} returned a {type(value).__name__}, which is no JSON: {error}")
+        return _error(f"{name} returned {kind_of(value)}, which is no JSON: {error}")
 
 
 def _fitting(output: Output, characters_max: int, bytes_max: int) -> Output:

@@ -7,7 +7,7 @@ The queue of messages is the log. These keys say how far it has been worked off:
   first message of a client that is to be answered. A conversation with neither key was never answered by anybody: an
   agent class that gains its `on_message` later answers what comes from now on, not the whole history.
 - `turn.skipped`: messages above, whose turn was cancelled before it began.
-- `turn.attempt`: how often the turn of a message was begun, from the second attempt on.
+- `turn.attempt`: how often the turn of a message was begun: from the second attempt on, or once one was cut by a drain.
 - `turn.draft`: the partial of the draft that is being written.
 
 Beside them there is the engine's work mark, by which a starting runtime finds the conversation without a scan. It
@@ -56,11 +56,15 @@ USER_BODY = b'{"role":"user"'  # the codec writes the role first, and this is as
 logger = logging.getLogger("parlatory.actors")
 
 
-class Attempt(msgspec.Struct):
-    """Is how often the turn of a message has been attempted."""
+class Attempt(msgspec.Struct, omit_defaults=True):
+    """Is how often the turn of a message has been attempted; `drained` of these ended because the process was stopped.
+
+    These are no fault of the message, and do not count where it is given up.
+    """
 
     seq: int
     number: int
+    drained: int = 0
 
 
 class Checkpoint(msgspec.Struct):
@@ -240,14 +244,19 @@ class TurnMarks:
         """Says whether an earlier process may have begun the turn of a message."""
         return self._begun is not None and self._begun.seq == seq
 
-    async def count_attempt(self, seq: int) -> int:
+    async def count_attempt(self, seq: int) -> Attempt:
         """Returns which attempt at a turn begins; from the second on the number is durable before it does."""
         if self._begun is None or self._begun.seq != seq:
-            return 1
-        number = self._begun.number + 1
-        await self._conversation.commit(Batch(puts={ATTEMPT: _encode(Attempt(seq, number))}))
+            return Attempt(seq, 1)
+        attempt = Attempt(seq, self._begun.number + 1, self._begun.drained)
+        await self._conversation.commit(Batch(puts={ATTEMPT: _encode(attempt)}))
         self._begun = None
-        return number
+        return attempt
+
+    async def excuse(self, attempt: Attempt) -> None:
+        """Makes durable that an attempt ended because the process is being stopped, so that it does not count."""
+        excused = msgspec.structs.replace(attempt, drained=attempt.drained + 1)
+        await self._conversation.commit(Batch(puts={ATTEMPT: _encode(excused)}))
 
     async def skip_turn(self, seq: int) -> bool:
         """Makes durable that a message gets no turn; says whether that is so, which it is once, and not if it began.

@@ -31,12 +31,13 @@ from ..storage import (
     new_row,
 )
 from .agent import Agent
+from .approvals import decides
 from .draft import Draft
 from .events import DraftEnded, TurnState, TurnTold
 from .handler import Ended, Handler, StopCause
 from .mailbox import Mailbox, MailboxStatistics
 from .turn import Turn
-from .turn_marks import CHECKPOINT, HANDLED, TurnMarks, is_trigger
+from .turn_marks import CHECKPOINT, HANDLED, Attempt, TurnMarks, is_trigger
 
 if TYPE_CHECKING:
     from .conversation import Conversation
@@ -76,6 +77,8 @@ class TurnLane:
         self._waiting = 0
         self._counted_from: int | None = None
         self._behind = False
+        # The last message that may supersede others: one that is no approval.
+        self._newest = 0
         # A look at the log is queued: one at most, so that what clients send costs the mailbox nothing.
         self._posted = False
         # The running turn, the user code that runs, and the draft that it has open.
@@ -123,6 +126,11 @@ class TurnLane:
     def cause(self) -> StopCause | None:
         """Is why the running handler was stopped."""
         return None if self._handler is None else self._handler.cause
+
+    @property
+    def writing(self) -> bool:
+        """Says that a draft is open."""
+        return self._draft is not None
 
     @property
     def interrupted(self) -> bool:
@@ -185,7 +193,8 @@ class TurnLane:
                 if self._turn is not None or self._waiting > 1 or self._behind:
                     self._tell(row.seq, "queued", self._waiting)
                 self._look()
-                if self.agent.on_busy == "preempt":
+                if self.agent.on_busy == "preempt" and not self._decides(row):
+                    self._newest = row.seq
                     self._stop("stop")
 
     async def recover(self) -> None:
@@ -335,11 +344,17 @@ class TurnLane:
         self._look()
 
     async def _latest(self, row: Row) -> Row:
-        """Returns the last message that waits; the others end before they start."""
+        """Returns the last message that waits; the others end before they start.
+
+        An approval is no newer question: it supersedes nothing, and nothing supersedes it.
+        """
         marks = self.marks
         rows = [row]
         try:
-            while (later := await marks.next()) is not None:
+            while not self._decides(rows[-1]) and (later := await marks.next()) is not None:
+                if self._decides(later):
+                    marks.put_back([later])
+                    break
                 rows.append(later)
             *superseded, last = rows
             if superseded:
@@ -351,6 +366,9 @@ class TurnLane:
             self._count_off(one.seq)
             self._tell(one.seq, "stopped")
         return last
+
+    def _decides(self, row: Row) -> bool:
+        return decides(row, self._conversation.name)
 
     async def _run_turn(self, row: Row) -> None:
         handler = self._new_handler(f"turn {row.seq}")
@@ -367,7 +385,7 @@ class TurnLane:
             raise
         self._count_off(row.seq)
         self._tell(row.seq, "running")
-        if self.agent.on_busy == "preempt" and self._waiting:  # another one came just before it began
+        if self._newest > row.seq and not self._decides(row):  # another one came just before it began
             handler.stop("stop")
         self.watched(bool(self._conversation.hub.subscriptions))
         state: TurnState = "error"  # what cannot be made durable is not told as done
@@ -385,21 +403,23 @@ class TurnLane:
         """Says that a turn ended with its process, so that its message is delivered again."""
         return handler.cause == "interrupt" and self._answer is None
 
-    async def _play(self, row: Row, attempt: int, earlier: list[Row], handler: Handler) -> TurnState:
+    async def _play(self, row: Row, attempt: Attempt, earlier: list[Row], handler: Handler) -> TurnState:
         """Runs the user code of a turn, sees to its draft and its mark, and returns how it ended."""
-        given_up = attempt > self.agent.max_attempts
+        given_up = attempt.number - attempt.drained > self.agent.max_attempts
         if given_up:
-            logger.error("turn %d of %r is given up: %d attempts", row.seq, self._conversation.name, attempt - 1)
+            logger.error("turn %d of %r is given up: %d attempts", row.seq, self._conversation.name, attempt.number - 1)
             _, said = new_row(assistant_message(GIVEN_UP), by="agent", turn=row.seq, finish="error")
             self._unsaved += (said,)
             await self._settle(Batch())
             self._answer = "error"
-        ended = await handler.run(self._deliver(row, attempt, earlier, given_up))
+        ended = await handler.run(self._deliver(row, attempt.number, earlier, given_up))
         if self._draft is not None:  # left open, or its end has been waited for no longer
             self._draft.end(self.finish(ended))
         if self._ending:
             await asyncio.wait(self._ending)
-        if self._answer is None and not self._cut(handler):
+        if self._cut(handler):
+            await self.marks.excuse(attempt)
+        elif self._answer is None:
             await self._settle(Batch())
         if given_up:
             return "error"

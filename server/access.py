@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import anyio
 import msgspec
 
+from ..storage import kind_of
+
 __all__ = [
     "Access",
     "AccessRequest",
@@ -213,13 +215,13 @@ def _granted(answer: bool | Grant) -> Grant | None:
         return ALLOWED if answer else None
     if isinstance(answer, Grant):
         return answer
-    raise TypeError(f"authorize returned a {type(answer).__name__}: return True, False or a Grant")
+    raise TypeError(f"authorize returned {kind_of(answer)}: return True, False or a Grant")
 
 
 def _check_principal(principal: Principal, request: AccessRequest) -> None:
     """Refuses a principal that may not be; without quoting it, because it may be the token by mistake."""
     if not isinstance(principal, Principal):
-        raise TypeError(f"authenticate returned a {type(principal).__name__}: return a Principal, or None to refuse")
+        raise TypeError(f"authenticate returned {kind_of(principal)}: return a Principal, or None to refuse")
     name, expires_at = principal.name, principal.expires_at
     if expires_at is not None and not (isinstance(expires_at, int | float) and math.isfinite(expires_at)):
         raise ValueError("authenticate gave a principal an expires_at that is no number of seconds since 1970")

@@ -86,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", help="serve the agents of a Python file")
     serve.add_argument("target", metavar="FILE.py[:Agent,...]", help="the file, and which of its agents; default all")
-    serve.add_argument("--data", required=True, metavar="DIR", help="the data directory; made if it is not there")
+    serve.add_argument(
+        "--data", type=_directory, required=True, metavar="DIR", help="the data directory; made if it is not there"
+    )
     serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (default %(default)s)")
     serve.add_argument("--port", type=_port, default=8000, help="the port, 0 for a free one (default %(default)s)")
     serve.add_argument(
@@ -150,6 +152,12 @@ def _address(parser: argparse.ArgumentParser) -> None:
         "--token", default=os.environ.get("PARLATORY_TOKEN"),
         help="the access token; better in the environment, as PARLATORY_TOKEN",
     )  # fmt: skip
+
+
+def _directory(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("it names no directory")
+    return text
 
 
 def _port(text: str) -> int:

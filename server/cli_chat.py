@@ -55,7 +55,8 @@ async def chat(
         output: where the rows go; stdout.
 
     Returns:
-        The exit code: 0, or 2 after one sentence on stderr for what went wrong.
+        The exit code: 0, or 2 after one sentence on stderr for what went wrong; through pipes that includes a turn that
+        failed to answer one of the lines.
 
     Raises:
         BrokenPipeError: nobody reads the output any more.
@@ -157,7 +158,9 @@ class _Talk:
         """Hears of a new status."""
 
     def on_turn(self, turn: TurnState) -> None:
-        """Hears of a turn."""
+        """Hears of a turn, and says so if it failed."""
+        if turn.state == "error":
+            self.tell(f"the agent failed to answer message {turn.id}; the log of the server says why")
 
     async def show(self, row: StoredMessage) -> None:
         """Prints a row."""
@@ -203,6 +206,7 @@ class _Pipe(_Talk):
         # The turns that said something or came to their end, and those that are queued or running.
         self._answered: set[int | str | None] = set()
         self._busy: set[int | str | None] = set()
+        self._failed: set[int | str | None] = set()
 
     async def show(self, row: StoredMessage) -> None:
         self._rows.append(row)
@@ -222,6 +226,9 @@ class _Pipe(_Talk):
         self._changed.set()
 
     def on_turn(self, turn: TurnState) -> None:
+        super().on_turn(turn)
+        if turn.state == "error":
+            self._failed.add(turn.id)
         if turn.state in ("queued", "running"):
             self._busy.add(turn.id)
         else:
@@ -243,6 +250,8 @@ class _Pipe(_Talk):
                 if seq is not None:
                     self._sent.add(seq)
         await self._wait_for_answers()
+        if self._failed & self._sent:
+            self.exit_code = 2
 
     async def _wait_for_answers(self) -> None:
         if not self._sent:

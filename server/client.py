@@ -48,6 +48,7 @@ from ..storage import (
     check_name,
     hash_of,
     inline_media,
+    kind_of,
     normalize,
     user_message,
 )
@@ -195,11 +196,16 @@ class Client:
 
         Raises:
             InvalidName: the conversation is none.
+            TypeError, ValueError: `tail` is no number of rows.
             ClientMisuse: it is open already, or 32 are.
             ClientClosed: the client was closed.
             ConnectionRefused: the server does not talk to this client.
         """
         check_name(conversation)
+        if tail is not None and (not isinstance(tail, int) or isinstance(tail, bool)):
+            raise TypeError(f"tail is a number of rows, not {kind_of(tail)}")
+        if tail is not None and tail < 0:
+            raise ValueError(f"tail is a number of rows, not {tail}")
         session = self._session
         if session.error is not None:
             raise session.error.with_traceback(None)

@@ -377,7 +377,7 @@ class Link:
             if not self._welcomed_once and 400 <= status < 500 and status not in _LATER:
                 raise ConnectionRefused(self.problem, status) from error
         except (OSError, InvalidHandshake) as error:
-            self.problem = f"cannot connect to {self._url}: {error or type(error).__name__}"
+            self.problem = f"cannot connect to {self._url}: {str(error) or type(error).__name__}"
         else:
             if ws.subprotocol == SUBPROTOCOL:
                 return ws

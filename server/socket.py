@@ -54,6 +54,8 @@ class Socket(ServerConnection):
         self.pinged_at: float | None = None
         # Loop time at which a frame began that has not come to its end, or None.
         self.half_since: float | None = None
+        # The reader is there. What comes before is queued for it: nothing can be written until the handshake is over.
+        self._greeted = False
         # A message has come in part: more fragments of it follow, and control frames may lie between them.
         self._fragmented = False
         # Loop time at which the reaper found it closing, or None.
@@ -115,7 +117,7 @@ class Socket(ServerConnection):
         if not self._fragmented:
             self.half_since = None
         if event.opcode is Opcode.TEXT or event.opcode is Opcode.BINARY:
-            if not self._queued and event.opcode is Opcode.TEXT and event.fin and self._held is None:
+            if not self._queued and event.opcode is Opcode.TEXT and event.fin and self._held is None and self._greeted:
                 try:
                     text = str(event.data, "utf-8")
                 except UnicodeDecodeError:
@@ -150,6 +152,7 @@ class Socket(ServerConnection):
 
         What came before the end is served all the same.
         """
+        self._greeted = True
         try:
             while True:
                 data = await self.recv()

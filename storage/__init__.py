@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         StorageFull,
         TooLarge,
         UnknownMedia,
+        kind_of,
     )
     from .instants import instant_of, instant_text, to_datetime
     from .log import LogStorage, MessageLog, OnAppend, new_row
@@ -139,6 +140,7 @@ __all__ = [
     "inline_media",
     "instant_of",
     "instant_text",
+    "kind_of",
     "message_digest",
     "new_row",
     "normalize",
@@ -227,6 +229,7 @@ _HOME = {
     "inline_media": ".media",
     "instant_of": ".instants",
     "instant_text": ".instants",
+    "kind_of": ".errors",
     "message_digest": ".codec",
     "new_row": ".log",
     "normalize": ".dialects",

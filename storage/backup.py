@@ -238,7 +238,8 @@ def _renew_epoch(copy: sqlite3.Connection) -> None:
     with copy:
         copy.execute("INSERT OR REPLACE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(8),))
         copy.execute("INSERT OR REPLACE INTO meta VALUES ('clean', '1')")
-    copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    # Without a WAL: who only reads it leaves no file beside it. A server that opens it turns the WAL on.
+    copy.execute("PRAGMA journal_mode=DELETE")
 
 
 def _page_progress(progress: Progress | None) -> Callable[[int, int, int], None] | None:

@@ -16,7 +16,7 @@ from msgspec import MsgspecError
 from msgspec.json import Decoder
 
 from .codec import check_message, encode_json, parse_message
-from .errors import CodecError
+from .errors import CodecError, kind_of
 from .messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 
 __all__ = ["normalize", "normalize_all", "tool_input"]
@@ -314,7 +314,7 @@ def _source(value: object, path: str) -> _Fields:
 def _fields(obj: object, path: str) -> _Fields:
     """Returns a copy of an object with the keys we know in camel case."""
     if not isinstance(obj, Mapping):
-        raise CodecError(path, f"must be an object, not a {type(obj).__name__}")
+        raise CodecError(path, f"must be an object, not {kind_of(obj)}")
     fields: _Fields = {_CAMEL[key] if key in _CAMEL else key: value for key, value in obj.items()}
     if len(fields) < len(obj):
         raise CodecError(path, "has a field twice, in two spellings")
@@ -324,7 +324,7 @@ def _fields(obj: object, path: str) -> _Fields:
 def _list(value: object, path: str) -> list[Any] | tuple[Any, ...]:
     if isinstance(value, list | tuple):
         return value
-    raise CodecError(path, "is missing" if value is None else f"must be a list, not a {type(value).__name__}")
+    raise CodecError(path, "is missing" if value is None else f"must be a list, not {kind_of(value)}")
 
 
 _REQUIRED = object()

@@ -50,6 +50,7 @@ __all__ = [
     "StorageFull",
     "TooLarge",
     "UnknownMedia",
+    "kind_of",
 ]
 
 
@@ -207,3 +208,9 @@ class CorruptRow(StorageError):
         self.conversation = conversation
         self.seq = seq
         self.reason = reason
+
+
+def kind_of(value: object) -> str:
+    """Returns the type of a value with its article, for a sentence: `an int`, `a str`."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"

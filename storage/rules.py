@@ -10,7 +10,7 @@ import binascii
 import re
 from collections.abc import Sequence
 
-from .errors import CodecError
+from .errors import CodecError, kind_of
 from .messages import (
     AssistantMessage,
     ContentOutput,
@@ -56,7 +56,7 @@ def check_rules(message: Message) -> None:
     """
     allowed = _PARTS.get(type(message))
     if allowed is None:
-        raise CodecError("$", f"is a {type(message).__name__}, not a message; normalize() may make it one")
+        raise CodecError("$", f"is {kind_of(message)}, not a message; normalize() may make it one")
     if message.name is not None or message.id is not None:
         _check_labels(message)
     content = message.content
@@ -66,7 +66,7 @@ def check_rules(message: Message) -> None:
     elif not allowed:
         raise CodecError("$.content", "must be text")
     elif not isinstance(content, tuple):
-        raise CodecError("$.content", f"must be text or a tuple of parts, not a {type(content).__name__}")
+        raise CodecError("$.content", f"must be text or a tuple of parts, not {kind_of(content)}")
     else:
         _check_parts(message, content, allowed)
 
@@ -143,7 +143,7 @@ def _check_media(part: Image | File, where: tuple[int, ...]) -> None:
 
 def _kind(part: object) -> str:
     kind = getattr(part, "type", None)
-    return f"a {kind} part" if isinstance(kind, str) else f"a {type(part).__name__}"
+    return f"a {kind} part" if isinstance(kind, str) else kind_of(part)
 
 
 def _offence(where: tuple[int, ...], field: str, reason: str) -> CodecError:

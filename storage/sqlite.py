@@ -553,9 +553,9 @@ async def _prepare_reader(reader: Connection, path: Path) -> tuple[str, int, int
     run = reader.execute_fetchall
     try:
         await run(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+        version = await _check_version(reader, path)  # before anything that reads the file: it names it
         await run("PRAGMA cache_size=-2048")
         await run("PRAGMA trusted_schema=OFF")
-        version = await _check_version(reader, path)
         if version < schema.VERSION:
             raise SchemaMismatch(f"{path} has schema {version}: opened by a server, it would get {schema.VERSION}")
         ((epoch,),) = await run("SELECT value FROM meta WHERE key = 'epoch'")

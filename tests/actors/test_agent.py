@@ -136,3 +136,25 @@ def test_what_could_never_be_called_is_refused_when_the_class_is_made() -> None:
 
         class Init(Agent):
             def __init__(self, x: int) -> None: ...
+
+
+def test_a_misspelt_hook_is_refused_when_the_class_is_made() -> None:
+    with pytest.raises(TypeError, match="Typo.on_mesage would never be called: write on_message, or give"):
+
+        class Typo(Agent):
+            async def on_mesage(self, row: Any) -> None: ...
+
+    class Own(Agent):
+        on_busy = "latest"
+
+        async def on_stopped(self) -> None: ...
+
+        async def on_order(self) -> None: ...
+
+    class Base(Agent):
+        async def on_message(self, row: Any) -> None: ...
+
+    class Derived(Base):
+        async def on_message(self, row: Any) -> None: ...
+
+    assert (Own.wire_name, Derived.wire_name) == ("own", "derived")

@@ -117,6 +117,67 @@ async def test_t31_l08_who_joins_in_the_middle_sees_the_whole_once_and_then_the_
     await play.runtime.close()
 
 
+async def test_more_subscribers_than_a_step_serves_get_deltas_not_snapshots(engine: Engine) -> None:
+    """1,100 of them: all are told in turn, and the end behind it all."""
+    stage = Stage()
+
+    async def script(agent: Writer, draft: Draft) -> None:
+        await stage.leave.wait()
+        for number in range(3):
+            await draft.write(f"w{number} ")
+            draft.flush()
+        await until(lambda: all(sink.draft == {"role": "assistant", "content": "w0 w1 w2 "} for sink in sinks))
+
+    play = await Play.begin(engine, agent=writer(stage, script))
+    sinks = [await opened(play) for _ in range(1_100)]
+    await play.send("hi")
+    await until(lambda: all(sink.draft is not None for sink in sinks))
+    before = [sink.count(DraftTold) for sink in sinks]
+    stage.leave.set()
+    for sink in sinks:
+        await sink.until(lambda sink: (1, "done") in sink.turns)
+        assert sink.finishes == [(2, "done")] and sink.seqs == [1, 2]
+    assert [sink.count(DraftTold) for sink in sinks] == before, "each flush costs everybody its deltas"
+    await play.runtime.close()
+
+
+async def test_what_comes_after_a_pause_is_told_at_once_and_the_rest_in_a_beat(engine: Engine, clock: Clock) -> None:
+    drafts: list[Draft] = []
+
+    async def script(agent: Writer, draft: Draft) -> None:
+        drafts.append(draft)
+        await never()
+
+    play = await Play.begin(engine, agent=writer(Stage(), script))
+    sink = await opened(play)
+    await play.send("hi")
+    await until(lambda: bool(drafts))
+
+    def deltas() -> list[str]:
+        return [event.ops[0]["add"] for event in sink.events if isinstance(event, DeltaTold)]
+
+    for text in "abc":
+        await drafts[0].write(text)
+    await steps(3)
+    assert deltas() == ["abc"]
+    beats = [0.0]
+    for text in "def":
+        await drafts[0].write(text)
+        await steps(3)
+        assert len(deltas()) == len(beats), "it waits"
+        await clock.advance(draft_module.FLUSH_S * (1.2 if text == "d" else 0.9))
+        beats.append(clock.time())
+    assert deltas() == ["abc", "d", "e", "f"], "the second and third come in their beat, though the first was late"
+    await drafts[0].write("g" * draft_module.FLUSH_CHARACTERS)
+    await drafts[0].write("h")
+    await steps(3)
+    assert deltas()[4:] == ["g" * draft_module.FLUSH_CHARACTERS]
+    await clock.advance(draft_module.FLUSH_S)
+    assert deltas()[5:] == ["h"]
+    play.record.lane.cancel(None)
+    await play.runtime.close()
+
+
 async def test_who_lags_gets_one_draft_in_place_of_its_deltas(engine: Engine) -> None:
     stage = Stage()
 

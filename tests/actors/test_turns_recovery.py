@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -142,6 +143,29 @@ async def test_after_three_attempts_a_row_says_so_and_the_agent_is_told(
     assert "is given up" in caplog.text
     assert await engine.due(now=0) == []
     await runtime.close()
+
+
+async def test_a_turn_that_was_cut_by_drains_is_not_given_up(engine: Engine) -> None:
+    """Three deploys in a row are no fault of the message (P7); a crash is taken for one, as before."""
+    await left(engine, "wait")
+    attempts: list[int] = []
+    begun = asyncio.Event()
+
+    async def script(agent: Writer, draft: Draft) -> None:
+        attempts.append(agent.turn.attempt)
+        begun.set()
+        await never()
+
+    for _ in range(5):
+        begun.clear()
+        play = await Play.begin(engine, agent=writer(Stage(), script))
+        await begun.wait()
+        await play.runtime.drain(0)
+        assert await play.marked()
+        play.record.close()
+    assert attempts == [2, 3, 4, 5, 6], "what an earlier process left may have begun"
+    assert json.loads((await play.record.keys(ATTEMPT))[ATTEMPT]) == {"seq": 1, "number": 6, "drained": 5}
+    await play.runtime.close()
 
 
 async def test_the_number_of_an_attempt_is_durable_before_it_starts(engine: Engine) -> None:

@@ -8,8 +8,9 @@ import threading
 import pytest
 
 from parlatory.actors import Draft, DraftEnded, TurnBusy
+from parlatory.actors.approvals import approval
 from parlatory.actors.turn_marks import HANDLED, SKIPPED
-from parlatory.storage import Batch, Committed, Engine, Partition, StorageFull, StoredMessage, Told
+from parlatory.storage import Batch, Committed, Engine, Partition, StorageFull, StoredMessage, Told, new_row
 
 from .bots import Faults, Held, Stage
 from .fakes import Clock, Recorder, new_user_row, steps, until
@@ -319,6 +320,55 @@ async def test_t06_preempt_stops_what_runs(engine: Engine) -> None:
         ("re wait", 1, "stopped"),
         ("re three", 3, None),
     ]
+    await play.runtime.close()
+
+
+async def approve(play: Play, id: str) -> None:
+    _, row = new_row(approval(id), by="ann")
+    await play.record.post(row)
+
+
+@pytest.mark.parametrize("on_busy", ["latest", "preempt"])
+async def test_an_approval_is_not_superseded_and_supersedes_nothing(engine: Engine, on_busy: str) -> None:
+    play = await Play.begin(engine)
+    play.record.lane.agent.on_busy = on_busy  # type: ignore[assignment]
+    sink = await opened(play)
+    await play.send("wait quiet" if on_busy == "latest" else "stubborn")
+    await play.stage.begun.wait()
+    await play.send("two", "three")
+    await approve(play, "c1")
+    await approve(play, "c2")
+    await play.send("six", "seven")
+    play.stage.leave.set()
+    await sink.until(lambda sink: (7, "done") in sink.turns)
+    await play.record.lane.join()
+    over = [turn for turn, state in sink.turns if state == "stopped" and turn != 1]
+    if on_busy == "latest":
+        assert (play.stage.texts()[1:], over) == (["three", "", "", "seven"], [2, 6])
+    else:
+        assert (play.stage.texts()[1:], over) == (["", "", "seven"], [2, 3, 6]), "seven is newer than three"
+    await play.runtime.close()
+
+
+async def test_an_approval_does_not_preempt_and_a_later_message_preempts_its_turn(engine: Engine) -> None:
+    leave = {seq: asyncio.Event() for seq in (1, 2, 3)}
+
+    async def on_message(self: Writer, row: StoredMessage) -> None:
+        await leave[row.seq].wait()
+
+    play = await Play.begin(engine, agent=writer(Stage(), on_message=on_message, on_busy="preempt"))
+    sink = await opened(play)
+    await play.send("one")
+    await sink.until(lambda sink: (1, "running") in sink.turns)
+    await approve(play, "c1")
+    await steps(5)
+    assert play.record.lane.state == ("running", 1)
+    leave[1].set()
+    await sink.until(lambda sink: (2, "running") in sink.turns)
+    await play.send("three")
+    leave[3].set()
+    await sink.until(lambda sink: (3, "done") in sink.turns)
+    assert [state for turn, state in sink.turns if state in ("done", "stopped")] == ["done", "stopped", "done"]
     await play.runtime.close()
 
 

@@ -32,8 +32,10 @@ CLIENT = "witness-of-the-crash-0001"
 class Server:
     """Is `parlatory serve` in a process group of its own, on a data directory that outlives it."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, agents: Path = ECHO, *options: str) -> None:
         self.data = data
+        self._agents = agents
+        self._options = options
         self.said: list[str] = []
         self.url = ""
         self.child: subprocess.Popen[str] | None = None
@@ -41,7 +43,7 @@ class Server:
     async def start(self) -> None:
         """Starts it and reads the address it listens on."""
         cli = [sys.executable, "-m", "parlatory.server.cli"]
-        serve = [*cli, "serve", str(ECHO), "--data", str(self.data), "--port", "0"]
+        serve = [*cli, "serve", str(self._agents), "--data", str(self.data), "--port", "0", *self._options]
         null, pipe = subprocess.DEVNULL, subprocess.PIPE
         self.child = subprocess.Popen(serve, stdin=null, stdout=null, stderr=pipe, text=True, start_new_session=True)
         async with asyncio.timeout(START_S):

@@ -100,6 +100,7 @@ def run(*arguments: str) -> int:
         (["serve", "nosuch.py", "--data", "D"], "there is no file nosuch.py"),
         (["serve", "BOTS:Other", "--data", "D"], "has no agent class Other"),
         (["serve", "BOTS", "--data", "D", "--host", "0.0.0.0"], "--allow-anonymous"),
+        (["serve", "BOTS", "--data", ""], "argument --data: it names no directory"),
         (["serve", "BOTS", "--data", "D", "--port", "x"], "'x' is no port"),
         (["serve", "BOTS", "--data", "D", "--port", "-1"], "'-1' is no port"),
         (["serve", "BOTS", "--data", "D", "--port", "65536"], "'65536' is no port"),

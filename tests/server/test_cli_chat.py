@@ -108,14 +108,31 @@ async def test_an_answer_in_several_rows_is_waited_for(server: Peer) -> None:
     assert await run(server, b"hi\n", quiet_s=0.001) == (0, ["me: hi", "agent: first", "agent: second"])
 
 
-async def test_the_end_of_a_turn_is_an_answer(server: Peer) -> None:
+@pytest.mark.parametrize(("end", "code"), [("done", 0), ("stopped", 0), ("error", 2)])
+async def test_the_end_of_a_turn_is_an_answer_and_a_failed_one_is_told(
+    server: Peer, capsys: pytest.CaptureFixture[str], end: str, code: int
+) -> None:
     def send(socket: ServerConnection, frame: Frame) -> None:
         server.on_send(socket, frame)
-        for state in ("queued", "waiting", "running", "error"):
+        for state in ("queued", "waiting", "running", end):
             server.tell("turn", conversation=C, id=1, state=state)
 
     server.on["send"] = send
-    assert await run(server, b"hi\n", quiet_s=600) == (0, ["me: hi"])
+    assert await run(server, b"hi\n", quiet_s=600) == (code, ["me: hi"])
+    said = "parlatory: the agent failed to answer message 1; the log of the server says why\n"
+    assert capsys.readouterr().err == (said if code else "")
+
+
+async def test_a_failed_turn_of_somebody_else_is_told_and_no_failure(
+    server: Peer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def send(socket: ServerConnection, frame: Frame) -> None:
+        server.tell("turn", conversation=C, id=77, state="error")
+        echo(server)(socket, frame)
+
+    server.on["send"] = send
+    assert await run(server, b"hi\n", quiet_s=600) == (0, ["me: hi", "agent: re hi"])
+    assert "message 77" in capsys.readouterr().err
 
 
 async def test_quiet_is_an_answer(server: Peer) -> None:

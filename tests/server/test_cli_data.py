@@ -90,3 +90,19 @@ def test_progress_is_shown_on_a_terminal_only(
     assert cli.main(["backup", str(data), str(tmp_path / "two")]) == 0
     shown = capsys.readouterr().err
     assert "pages copied" in shown and shown.endswith("\r\033[K")
+
+
+def test_reading_a_backup_leaves_nothing_beside_it(data: Path, tmp_path: Path) -> None:
+    copy, again = tmp_path / "copy", tmp_path / "again"
+    assert cli.main(["backup", str(data), str(copy)]) == 0
+    assert cli.main(["log", str(copy), "relay/a"]) == 0
+    assert cli.main(["check", str(copy)]) == 0
+    assert cli.main(["restore", str(copy), str(again)]) == 0
+    assert cli.main(["log", str(again), "relay/a"]) == 0
+    assert [path.name for folder in (copy, again) for path in folder.glob("parlatory.*")] == ["parlatory.sqlite"] * 2
+
+
+def test_a_file_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "parlatory.sqlite").write_bytes(b"garbage" * 1000)
+    assert cli.main(["log", str(tmp_path), "relay/a"]) == 2
+    assert f"{tmp_path / 'parlatory.sqlite'} is no SQLite database" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from websockets.asyncio.server import ServerConnection
@@ -583,3 +584,14 @@ def test_it_loads_neither_engine_nor_runtime() -> None:
 def test_the_iterator_type() -> None:
     """mypy reads it: a chat is an iterator of rows."""
     assert issubclass(Chat, AsyncIterator)
+
+
+@pytest.mark.parametrize(("tail", "error", "says"), [
+    (-1, ValueError, "tail is a number of rows, not -1"),
+    ("x", TypeError, "tail is a number of rows, not a str"),
+    (True, TypeError, "not a bool"),
+])  # fmt: skip
+async def test_a_tail_that_is_none(tail: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        async with connect("ws://127.0.0.1:1/v1", C, tail=tail):
+            raise AssertionError("it was opened")

@@ -403,3 +403,9 @@ def test_stopping_after_its_loop() -> None:
         return client
 
     asyncio.run(leave())._link.stop()
+
+
+async def test_tls_to_a_server_without_it_has_a_reason(server: Peer) -> None:
+    async with connect(server.url.replace("ws:", "wss:"), C) as chat:
+        await chat.wait_status("offline")
+        assert chat.problem is not None and not chat.problem.endswith(": ")

@@ -16,7 +16,7 @@ from websockets.protocol import State
 
 from parlatory.server.socket import Socket
 
-from .peers import DEADLINE_S, RawPeer, until, wire
+from .peers import DEADLINE_S, HANDSHAKE, RawPeer, until, wire
 
 BIG = b"x" * (1 << 20)
 
@@ -224,9 +224,12 @@ async def flooded(on: Stage, peer: RawPeer, text: bytes) -> int:
         # A send that does not get through ends the flood, too.
         sending = asyncio.ensure_future(peer.send(text))
         await until(partial(stopped, sending, on))
+        through = sending.done()
         sending.cancel()
         await asyncio.wait({sending})
         sent += len(text)
+    if through:  # all of it may have been read: then this is what waits to be
+        await peer.send(text)
     return sent
 
 
@@ -369,3 +372,31 @@ def test_what_a_subclass_has_to_say() -> None:
         with pytest.raises(NotImplementedError):
             method(None, None)  # type: ignore[arg-type]
     assert Socket.on_writable(None) is None  # type: ignore[arg-type, func-returns-value]
+
+
+async def test_what_comes_before_the_handshake_is_answered_waits_for_the_reader() -> None:
+    """Nothing can be written before it, so that a text served then would have no answer."""
+    made = Stage()
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def process_request(*_: object) -> None:
+        asked.set()
+        await answered.wait()
+
+    async with serve_websockets(
+        made.handle,
+        "127.0.0.1",
+        0,
+        create_connection=partial(Recorder, stage=made),  # type: ignore[arg-type]
+        process_request=process_request,
+        close_timeout=0.2,
+    ) as server:
+        made.port = next(iter(server.sockets)).getsockname()[1]
+        async with RawPeer.to(made, handshake=False) as peer:  # type: ignore[arg-type]
+            await peer.send(HANDSHAKE.format(path="/", headers="").encode() + wire(b"echo"))
+            await asked.wait()
+            assert made.received == []
+            answered.set()
+            assert b"echoed" in await peer.read_until(b"echoed")
+            assert made.received == ["echo"]
+        await made.ended.wait()

@@ -78,7 +78,7 @@ BAD: list[tuple[Any, str, str]] = [
     (SystemMessage(content=(TEXT,)), "$.content", "must be text"),  # type: ignore[arg-type]
     (ToolMessage(content="a"), "$.content", "not text"),  # type: ignore[arg-type]
     (UserMessage(content=[TEXT]), "$.content", "not a list"),  # type: ignore[arg-type]
-    (UserMessage(content=5), "$.content", "not a int"),  # type: ignore[arg-type]
+    (UserMessage(content=5), "$.content", "not an int"),  # type: ignore[arg-type]
     (tool_message([]), "$.content", "at least one"),
     (UserMessage(content=(TEXT, call())), "$.content[1]", "a tool-call part has no place in a user message"),  # type: ignore[arg-type]
     (UserMessage(content=(Reasoning(),)), "$.content[0]", "reasoning"),  # type: ignore[arg-type]
