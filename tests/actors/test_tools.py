@@ -212,7 +212,7 @@ async def test_a_tool_takes_nothing_down_with_it(
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (object(), "odd returned a object, which is no JSON: "),
+        (object(), "odd returned an object, which is no JSON: "),
         ("lone \ud800", "the result cannot be stored: "),
         (Image(), "the result cannot be stored: "),
         (["x" * 200_000], "the result is too large: 200028 bytes, and 100000 are taken"),
