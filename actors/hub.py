@@ -209,9 +209,11 @@ class Hub:
         self._draft: HubDraft | None = None
         self._tail: deque[Row] = deque()
         self._tail_bytes = 0
-        # States of turns are numbered. Who was lagging learns the last `queued` and the last other one.
+        # States of turns are numbered. Who was lagging learns the last one of each kind: of turns that queue, of those
+        # that end without having begun, and of that which runs or ran last.
         self._turns_told = 0
-        self._last_turns: dict[bool, tuple[int, TurnTold]] = {}
+        self._last_turns: dict[str, tuple[int, TurnTold]] = {}
+        self._begun: int | str | None = None
         self._presence_timer: asyncio.TimerHandle | None = None
         self._presence_at = float("-inf")
 
@@ -263,7 +265,10 @@ class Hub:
     def tell_turn(self, event: TurnTold) -> None:
         """Tells the state of a turn, behind the rows committed before; who lags learns the last one when it is live."""
         self._turns_told += 1
-        self._last_turns[event.state == "queued"] = self._turns_told, event
+        if event.state == "running":
+            self._begun = event.id
+        kind = "begun" if event.id == self._begun else "queued" if event.state == "queued" else "skipped"
+        self._last_turns[kind] = self._turns_told, event
         if self._live:
             self._schedule_telling()
             self._fresh_events.append((self._turns_told, event))

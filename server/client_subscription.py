@@ -233,6 +233,8 @@ class Subscription:
         if seq > self._received.seq:
             return self._again()
         self._fruitless = 0
+        if self.status == "live":
+            self.turns.lagged()
         self.status = "live"
         # A subscription that lagged still holds the draft: its end follows.
         self.events.settle(None if self._draft is None else self._draft.id, self._appended)

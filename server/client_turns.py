@@ -1,7 +1,8 @@
 """What an agent does, out of what a server tells of its turns. Pure.
 
-At most one turn runs, others may be queued. A subscription that lagged hears only the last state, so ends are missed:
-a turn that runs shows that no other one does any more, and so does the end of one that was not queued.
+At most one turn runs, others may be queued. A subscription that lagged hears only the last states, so ends are missed:
+a turn that runs shows that no other one does any more, and so does the end of one that was not queued. Whether others
+are still queued nobody knows then.
 """
 
 from __future__ import annotations
@@ -41,9 +42,16 @@ class Turns:
         self._queued.clear()
         self.told(turn)
 
+    def lagged(self) -> None:
+        """The subscription lagged, and hears the last states next."""
+        self._queued.clear()
+        if self._last.state == "queued":
+            self._last = TurnState("idle")
+
     def told(self, turn: TurnState) -> None:
         """Takes in a state."""
         self._last = turn
+        self._queued.pop(None, None)  # which one it was that waited, the answer to `open` did not say
         was_queued = self._queued.pop(turn.id, None) is not None
         if turn.state == "queued":
             self._queued[turn.id] = turn

@@ -118,6 +118,8 @@ async def _come_to_rest(world: World, people: list[Person]) -> None:
     while calm < 3:
         await asyncio.sleep(0.5)
         assert world.host is not None and world.host.runtime is not None
+        for person in people:
+            await person.look()
         waiting = [one for person in people for one in person.waiting_for()]
         waiting += [f"the lane of {name}" for name in world.host.busy()]
         calm = 0 if waiting or not all(task.done() for task in settled) else calm + 1

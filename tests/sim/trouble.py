@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parlatory.storage import ParlatoryError
+from parlatory.storage import ParlatoryError, StorageError, backup_data, restore_data
 
 if TYPE_CHECKING:
     from .world import World
@@ -31,10 +32,15 @@ class Trouble:
             self._storage,
             self._flush,
             self._unreachable,
+            self._jump,
+            self._revoke,
+            self._restore,
+            self._cancel,
         ]
         self._kinds = [kind for kind in kinds if random.random() < 0.4]
         self._kinds.append(self._webhook)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._backup: Path | None = None
+        self._restores = 0
 
     async def run(self, seconds: float) -> None:
         """Makes trouble for a while."""
@@ -51,6 +57,7 @@ class Trouble:
         world = self._world
         network = world.network
         network.unreachable = False
+        world.forbidden.clear()
         for connection in network.connections:
             connection.client.stall(False)
         if world.host is not None:
@@ -60,8 +67,6 @@ class Trouble:
             # What the turn lane could not read or commit waits for the next message or the next start.
             await (self._stop() if world.random.random() < 0.5 else self._kill())
         await self._see_to_it()
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
 
     async def end(self) -> None:
         """Stops the server."""
@@ -127,6 +132,66 @@ class Trouble:
         else:
             world.kill()  # its supervisor has lost patience
 
+    async def _restore(self) -> None:
+        """Makes a backup of the live server; the next time restores it: everything since is as if it had not been."""
+        world = self._world
+        if self._backup is None:
+            if world.host is not None and world.host.ready:
+                self._restores += 1
+                self._backup = world.host.disk.directory.parent / f"backup {self._restores}"
+                world.history.add("backup", self._restores)
+                backup_data(world.host.disk.directory, self._backup)
+            return
+        await (self._stop() if world.random.random() < 0.5 else self._kill())
+        if world.host is not None:
+            return
+        restored = self._backup.parent / f"restored {self._restores}"
+        restore_data(self._backup, restored)
+        self._backup = None
+        world.restored(restored)
+
+    async def _jump(self) -> None:
+        """Sets the clock of the server, as somebody does by hand."""
+        world = self._world
+        world.clock_off_s = world.random.choice((-3600.0, 0.0, 86400.0, world.random.uniform(-2, 2)))
+        world.history.add("clock", world.clock_off_s)
+
+    async def _revoke(self) -> None:
+        """Takes somebody's access to a conversation away, for a while; or closes their sockets."""
+        world = self._world
+        host = world.host
+        if world.forbidden:
+            world.forbidden.clear()
+        elif host is not None and host.ready and host.server is not None:
+            principals = sorted({one.principal.name for one in host.server._connections if one.principal is not None})
+            if principals:
+                everything = world.random.random() < 0.3
+                conversation = None if everything else world.random.choice(world.conversations)
+                host.revoke(world.random.choice(principals), conversation)
+
+    async def _cancel(self) -> None:
+        """Stops a turn from inside of the process."""
+        world = self._world
+        host = world.host
+        if host is None or not host.ready or host.runtime is None:
+            return
+        conversation = world.random.choice(world.conversations)
+        turn = world.random.choice((None, world.truth.head(conversation)))
+        agent, _, name = conversation.partition("/")
+        ref = host.runtime.get(agent, name)
+
+        async def cancel() -> None:
+            if host.loop.dead:
+                return
+            world.model.stops[conversation].add(turn)
+            world.history.add("cancel", conversation, turn)
+            try:
+                await ref.cancel(turn)
+            except StorageError as error:
+                world.history.add("cancel", conversation, error.code)
+
+        host.loop.call_soon(lambda: host.keep(host.loop.create_task(cancel(), name="cancel")))
+
     # -- storage
 
     async def _storage(self) -> None:
@@ -157,6 +222,8 @@ class Trouble:
         agent, _, name = world.random.choice(world.conversations).partition("/")
         ref = host.runtime.get(agent, name)
         client_id = f"hook-{self._count}"
+        kind = world.random.choice(("say", "draft"))
+        era = world.truth.era
 
         async def append() -> None:
             seqs = set()
@@ -164,12 +231,12 @@ class Trouble:
                 for _ in range(world.random.choice((1, 2))):
                     seqs.add(
                         await ref.append(
-                            {"role": "user", "content": f"say {client_id}"}, by="hook", client_id=client_id
+                            {"role": "user", "content": f"{kind} {client_id};"}, by="hook", client_id=client_id
                         )
                     )
             except ParlatoryError as error:
                 world.history.add("hook", ref.name, client_id, error.code)
-            if len(seqs) > 1:
+            if len(seqs) > 1 and era == world.truth.era:
                 world.history.problem(f"two seqs for client id {client_id}: {seqs}")
             if not host.loop.dead:
                 world.history.add("hook", ref.name, client_id, *sorted(seqs))

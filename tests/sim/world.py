@@ -33,18 +33,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from parlatory import Agent, Runtime
+from parlatory import Runtime
+from parlatory.actors import draft as draft_module
 from parlatory.actors import hub as hub_module
 from parlatory.actors import turn_marks as marks_module
+from parlatory.server import ConversationName, Principal, Server
 from parlatory.server import app as app_module
 from parlatory.server.limits import Limits
-from parlatory.storage import StorageError, StoredMessage
+from parlatory.storage import StorageError
 from parlatory.storage import sqlite as sqlite_module
 from parlatory.storage.sqlite import SqliteEngine
 
-from .disk import Disk
+from .cast import Planned, cast
+from .disk import FILE, Disk, read_file
 from .history import History, Truth
 from .loop import SimLoop, Simulation
+from .model import Model
 from .net import Connection, Network
 from .wire import Wire
 
@@ -55,8 +59,14 @@ PATCHED = (
     (hub_module, "TAIL_ROWS_MAX", (1, 4, 256)),
     (hub_module, "RUN_ROWS_MAX", (1, 3, 200)),
     (hub_module, "FAN_OUT_MAX", (1, 2, 256)),
+    (hub_module, "DRAFT_FAN_OUT_MAX", (1, 2, 1024)),
     (hub_module, "PUMPS_PER_STEP", (1, 32)),
     (marks_module, "PAGE_ROWS", (1, 3, 64)),
+    (draft_module, "FLUSH_S", (0.001, 0.025)),
+    (draft_module, "FLUSH_CHARACTERS", (1, 20, 256)),
+    (draft_module, "CHECKPOINT_S", (0.002, 0.05, 1.0)),
+    (draft_module, "CHECKPOINT_CHARACTERS", (1, 50, 4096)),
+    (draft_module, "WRITES_PER_STEP", (1, 32)),
     (sqlite_module, "CHECKPOINT_BYTES", (1, 50_000, 16 << 20)),
 )
 
@@ -77,6 +87,8 @@ class World:
         self.simulation = Simulation(seed)
         self.history = History(lambda: self.simulation.now, self.simulation.problem)
         self.truth = Truth(self.history)
+        self.model = Model(self)
+        self.truth.judge = self.model.committed
         self.wires: dict[int, Wire] = {}
         self.network = Network(self.simulation, tapped_write=self._written, tapped_read=self._read)
         self.outside = self.simulation.loop("outside", self.network)
@@ -102,8 +114,17 @@ class World:
         self.queue_rows_max = choice((4, 10_000))
         self.slow_access = self.random.random() < 0.3
         self.conversations = [
-            choice((f"echo/{name}", f"echo/{name}", f"relay/{name}")) for name in "abc"[: choice((1, 1, 2, 3))]
+            f"{choice(('echo', 'echo', 'echo', 'relay', 'latest', 'preempt', 'reject'))}/{name}"
+            for name in "abc"[: choice((1, 1, 2, 3))]
         ]
+        self.max_attempts = choice((2, 1_000, 1_000))  # worlds kill more often than a message may be given up for
+        self.turn_timeout_s = choice((None, None, None, 0.3))
+        self.cancel_when_empty_s = choice((None, None, None, 0.2))
+        # Who may not use what, and since when: principal and conversation.
+        self.forbidden: dict[tuple[str, str], float] = {}
+        self.ever_forbidden: set[tuple[str, str]] = set()
+        # How far the wall clock of the server is off.
+        self.clock_off_s = 0.0
         self.trouble = True
         self.storage_trouble = False
         self.host: Host | None = None
@@ -127,7 +148,7 @@ class World:
     def _wire(self, connection: Connection) -> Wire:
         wire = self.wires.get(connection.number)
         if wire is None:
-            wire = self.wires[connection.number] = Wire(connection.number, self.history, self.truth)
+            wire = self.wires[connection.number] = Wire(connection.number, self)
         return wire
 
     @contextlib.contextmanager
@@ -161,6 +182,12 @@ class World:
         self.host = Host(self, self.incarnations, self.directory)
         return self.host
 
+    def restored(self, directory: Path) -> None:
+        """Lets the next server start on another directory, which holds an earlier state of the log."""
+        self.directory = directory
+        self.truth.restored(*read_file(directory / FILE))
+        self.history.add("restore", directory.name, self.truth.handled)
+
     def kill(self) -> None:
         """Kills the server between two steps of its loop."""
         assert self.host is not None
@@ -184,6 +211,10 @@ class LogWatch(logging.Handler):
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)
         self._world = world
+        self._planned = [
+            *(["is given up"] if world.max_attempts < 10 else []),
+            *(["is over its"] if world.turn_timeout_s else []),
+        ]
 
     def emit(self, record: logging.LogRecord) -> None:
         world = self._world
@@ -195,15 +226,11 @@ class LogWatch(logging.Handler):
         if isinstance(loop, SimLoop) and loop.dead:
             return
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, Planned):
+        if isinstance(error, Planned) or any(part in text for part in self._planned):
             return
         if world.storage_trouble and (isinstance(error, StorageError) or any(part in text for part in self.STORAGE)):
             return
         world.simulation.problem(f"logged: {text}", error)
-
-
-class Planned(Exception):
-    """Is what an agent of this world raises on purpose."""
 
 
 class OrderedSet(set[Any]):
@@ -236,6 +263,7 @@ class Host:
         self.disk.opened()
         self.runtime: Runtime | None = None
         self.engine: SqliteEngine | None = None
+        self.server: Server | None = None
         self.ready = False
         self.stopped = False
         self._stop = asyncio.Event()
@@ -250,10 +278,10 @@ class Host:
         committer = self.engine._committer
         committer._group_rows_max = world.group_rows_max
         committer._queue_rows_max = world.queue_rows_max
-        committer._clock = lambda: int(world.simulation.now * 1_000_000)
+        committer._clock = lambda: int((world.simulation.now + world.clock_off_s) * 1_000_000)
         self.runtime = Runtime(
             self.engine,
-            agents(world, self),
+            cast(world, self),
             idle_timeout_s=world.idle_timeout_s,
             watchdog_s=None,  # a thread, which looks at another clock
             max_resident=world.max_resident,
@@ -265,18 +293,34 @@ class Host:
             serving = app_module.serve(runtime, port=PORT, limits=world.limits, drain_s=1, authorize=self._authorize)
             serving._server._connections = OrderedSet()
             async with serving as server:
+                self.server = server
                 self.ready = True
                 await self._stop.wait()
                 self.ready = False
                 await server.close(self._drain_s)
         self.stopped = True
 
-    async def _authorized(self) -> bool:
-        await asyncio.sleep(self.world.random.uniform(0, 0.05))
-        return True
+    def _authorize(self, principal: Principal, _action: str, conversation: ConversationName) -> Any:
+        if self.world.slow_access and self.world.random.random() < 0.5:
+            return self._authorized(principal.name, str(conversation))
+        return (principal.name, str(conversation)) not in self.world.forbidden
 
-    def _authorize(self, *_: Any) -> Any:
-        return self._authorized() if self.world.slow_access and self.world.random.random() < 0.5 else True
+    async def _authorized(self, principal: str, conversation: str) -> bool:
+        await asyncio.sleep(self.world.random.uniform(0, 0.05))
+        return (principal, conversation) not in self.world.forbidden
+
+    def revoke(self, principal: str, conversation: str | None) -> None:
+        """Takes access away at once; to a conversation for longer than this moment."""
+
+        async def revoke() -> None:
+            if self.server is not None:
+                if conversation is not None:
+                    self.world.forbidden[principal, conversation] = self.world.simulation.now
+                    self.world.ever_forbidden.add((principal, conversation))
+                self.world.history.add("revoke", principal, conversation)
+                await self.server.revoke(principal, conversation)
+
+        self.loop.call_soon(lambda: self.keep(self.loop.create_task(revoke(), name="revoke")))
 
     def stop(self, drain_s: float) -> None:
         """Asks the process to stop in good order."""
@@ -328,72 +372,5 @@ class Host:
                 self.engine._lock.release()  # as the kernel does
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)
-                self.engine = self.runtime = None
+                self.engine = self.runtime = self.server = None
         return copy
-
-
-def agents(world: World, host: Host) -> list[type[Agent]]:
-    """Returns the agents of one process; what they do is noted."""
-
-    class Relay(Agent):
-        """Passes rows on."""
-
-    class Echo(Agent):
-        """Does what its message says, with pauses, and looks out for others that do so at the same time."""
-
-        max_attempts = 1_000  # worlds kill more often than a message may be given up for
-        _inside: dict[str, object] = {}
-
-        async def on_start(self) -> None:
-            await self._guarded("on_start", self._pause())
-
-        async def on_stop(self) -> None:
-            await self._guarded("on_stop", self._pause())
-
-        async def on_message(self, row: StoredMessage) -> None:
-            handled = world.truth.handled.get(f"echo/{self.name}", 0)
-            if row.seq <= handled and not host.loop.dead:
-                world.history.problem(
-                    f"on_message {row.seq} of echo/{self.name}, handled up to {handled} before the start"
-                )
-            await self._guarded(f"on_message {row.seq}", self._answer(row))
-
-        async def _guarded(self, what: str, work: Any) -> None:
-            if host.loop.dead:
-                work.close()
-                return
-            if self.name in self._inside:
-                world.history.problem(f"handlers of echo/{self.name} overlap: {what} during {self._inside[self.name]}")
-            self._inside[self.name] = what
-            world.history.add("enter", host.number, f"echo/{self.name}", what)
-            ended = "raised"
-            try:
-                await work
-                ended = "done"
-            except asyncio.CancelledError:
-                ended = "cancelled"
-                raise
-            finally:
-                self._inside.pop(self.name, None)
-                if not host.loop.dead:
-                    world.history.add("leave", host.number, f"echo/{self.name}", what, ended)
-
-        async def _pause(self) -> None:
-            if world.random.random() < 0.5:
-                await asyncio.sleep(world.random.choice((0.0, 0.01, 0.3)) * world.random.random())
-
-        async def _answer(self, row: StoredMessage) -> None:
-            kind = row.text.split()[0]
-            await self._pause()
-            if kind == "fail":
-                raise Planned
-            if kind == "read":
-                rows = await self.messages.last(5)
-                assert rows[-1].seq >= row.seq
-            if kind != "quiet":
-                await self.say(f"to {row.seq}")
-            if kind == "twice":
-                await self._pause()
-                await self.messages.append({"role": "assistant", "content": f"more to {row.seq}"})
-
-    return [Relay, Echo]
