@@ -372,6 +372,24 @@ async def test_who_lagged_learns_what_runs_and_what_waits(room: Room) -> None:
     assert sink.turns == [(1, "running"), (2, "queued")]
 
 
+@pytest.mark.parametrize("last", ["running", "done"])
+async def test_who_lagged_learns_of_the_turn_that_ran_beside_one_that_never_did(room: Room, last: str) -> None:
+    sink = await room.subscribe().until_live(0)
+    room.turn(1, "running")
+    await sink.until(lambda sink: bool(sink.turns))
+    sink.pause()
+    await room.commit("one")
+    room.turn(1, "done")
+    room.turn(2, "running")
+    room.turn(3, "queued", 1)
+    if last == "done":
+        room.turn(2, "done")
+    room.turn(3, "stopped")
+    sink.resume()
+    await sink.until(lambda sink: (3, "stopped") in sink.turns)
+    assert (2, last) in sink.turns
+
+
 async def test_a_turn_told_before_the_subscription_is_part_of_its_answer(room: Room) -> None:
     room.turn(1, "running")
     sink = await room.subscribe().until_live(0)

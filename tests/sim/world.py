@@ -313,7 +313,7 @@ class Host:
         """Takes access away at once; to a conversation for longer than this moment."""
 
         async def revoke() -> None:
-            if self.server is not None:
+            if self.server is not None and self.world.trouble:
                 if conversation is not None:
                     self.world.forbidden[principal, conversation] = self.world.simulation.now
                     self.world.ever_forbidden.add((principal, conversation))
