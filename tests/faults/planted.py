@@ -213,4 +213,112 @@ FAULTS = (
             ),
         ),
     ),
+    Fault(
+        "delta before live",
+        "delta before live",
+        (
+            Edit(
+                "actors/hub.py",
+                "        for subscription in tuple(self._live):\n            if subscription._has(number, event):\n",
+                "        for subscription in tuple(self._subscriptions):\n"
+                "            if subscription not in self._live:\n"
+                "                if isinstance(event, DeltaTold) and subscription.sink.writable:\n"
+                "                    self._hand(subscription, event)\n"
+                "                continue\n"
+                "            if subscription._has(number, event):\n",
+            ),
+        ),
+    ),
+    Fault(
+        "draft end before row",
+        "draft end before row|draft end that its row does not fit|rows between",
+        (
+            Edit(
+                "actors/draft.py",
+                "                await self._lane.commit_draft(self, row)\n",
+                "                self._lane.end_draft(self, self._lane.conversation.head + 1)\n"
+                "                await self._lane.commit_draft(self, row)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "mark before row",
+        "unanswered",
+        (
+            Edit(
+                "actors/turns.py",
+                "                await self._settle(Batch(rows=(row,)), told)\n",
+                "                await self._settle(Batch())\n"
+                "                await self._conversation.commit(Batch(rows=(row,)), told)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "mark lost",
+        "runs again, though its answer|mark is durable|answered twice",
+        (
+            Edit(
+                "actors/turns.py",
+                "                await self._settle(Batch(rows=(row,)), told)\n",
+                "                await self._conversation.commit(Batch(rows=(row,), deletes=deletes), told)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "queued message in the prompt",
+        "queued message in the prompt",
+        (
+            Edit(
+                "actors/turn_log.py",
+                '        if not (row.turn is None and row.role == "user" and row.seq > turn) and not (',
+                "        if not (",
+            ),
+        ),
+    ),
+    Fault(
+        "second run of a started tool",
+        "second run of a started tool",
+        (
+            Edit(
+                "actors/tools.py",
+                "            if job.options.idempotent:\n                return False\n            job.answer(",
+                "            if job.function is not None:\n                return False\n            job.answer(",
+            ),
+        ),
+    ),
+    Fault(
+        "end of a stopped turn before its mark",
+        "mark is durable|its end was told",
+        (
+            Edit(
+                "actors/turns.py",
+                "            skipped = await self.marks.skip_turn(turn)\n",
+                "            if self._turn != turn:\n"
+                '                self._tell(turn, "stopped")\n'
+                "            skipped = await self.marks.skip_turn(turn)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "restored without an epoch of its own",
+        "lost|duplicate|another one in the file|no rest|gap|answered|told before|the file has|mark",
+        (
+            Edit(
+                "storage/backup.py",
+                "            _renew_epoch(copy)\n",
+                "",
+            ),
+        ),
+    ),
+    Fault(
+        "revocation that stops new opens only",
+        "told behind a revocation",
+        (
+            Edit(
+                "server/connection.py",
+                '            self._subscriptions[conversation].end("forbidden")\n',
+                "            pass\n",
+            ),
+        ),
+    ),
 )

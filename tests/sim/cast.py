@@ -194,7 +194,7 @@ class Echo(Agent):
 
     async def _worked(self, name: str, call: str) -> str:
         self.world.model.runs(self.host, self.conversation, name, call)
-        await self._pause()
+        await asyncio.sleep(self.world.random.choice((0.0, 0.05, 0.5)) * self.world.random.random())
         return f"{name} is done"
 
 

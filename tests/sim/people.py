@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Person", "Reading", "Sent"]
 
-KINDS = ("say", "twice", "read", "quiet", "fail", "draft", "draft", "draft", "more", "empty", "break", "tools", "ask")
+KINDS = ("say", "twice", "read", "quiet", "fail", "more", "empty", "break", "ask", *("draft", "tools") * 3)
 OVER = (ClientClosed, ConversationRefused, ConnectionRefused)
 """What those meet whose chat or client is over: it was closed here, or access was taken away."""
 

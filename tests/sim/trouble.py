@@ -23,21 +23,21 @@ class Trouble:
         self._pause_s = random.choice((0.05, 0.3, 1.5))
         self._count = 0
         # A run has few kinds of trouble, so that there are also runs in which storage is sound, or no process dies.
-        kinds = [
-            self._cut,
-            self._deafen,
-            self._stall,
-            self._kill,
-            self._stop,
-            self._storage,
-            self._flush,
-            self._unreachable,
-            self._jump,
-            self._revoke,
-            self._restore,
-            self._cancel,
-        ]
-        self._kinds = [kind for kind in kinds if random.random() < 0.4]
+        chances = {
+            self._kill: 0.6,
+            self._stop: 0.4,
+            self._cut: 0.4,
+            self._deafen: 0.3,
+            self._stall: 0.3,
+            self._unreachable: 0.3,
+            self._storage: 0.3,
+            self._flush: 0.3,
+            self._cancel: 0.3,
+            self._restore: 0.2,
+            self._revoke: 0.2,
+            self._jump: 0.1,
+        }
+        self._kinds = [kind for kind, chance in chances.items() if random.random() < chance]
         self._kinds.append(self._webhook)
         self._backup: Path | None = None
         self._restores = 0
