@@ -99,8 +99,7 @@ def _handlers(world: World) -> Iterator[str]:
             ends[conversation][seq].append(about[3])
             continue
         before = last.get((process, conversation), 0)
-        # Where storage refused to note the end of a turn, an agent that was evicted meanwhile begins it anew.
-        if seq <= before and not world.storage_trouble:
+        if seq <= before:
             yield f"on_message {seq} of {conversation} came behind {before} in process {process}"
         last[process, conversation] = seq
     for conversation in list(world.truth.rows):

@@ -358,8 +358,10 @@ class Person:
                 self._allow(error)
 
     def _allow(self, error: ParlatoryError) -> None:
-        """Takes a refusal for a problem, unless somebody has been forbidden something."""
-        if error.code != "forbidden" or not self._world.ever_forbidden:
+        """Takes a refusal for a problem, unless the trouble of this world explains it."""
+        if error.code not in ("draining", "internal") and not (
+            error.code == "forbidden" and self._world.ever_forbidden
+        ):
             self._history.problem(f"refused: {error!r}")
 
     # -- the rest
@@ -394,5 +396,5 @@ class Person:
         try:
             await chat.signal("typing", {"by": self.number})
         except ParlatoryError as error:
-            if error.code not in ("draining", "internal") and not isinstance(error, OVER):
+            if not isinstance(error, OVER):
                 self._allow(error)
