@@ -265,9 +265,14 @@ class Hub:
     def tell_turn(self, event: TurnTold) -> None:
         """Tells the state of a turn, behind the rows committed before; who lags learns the last one when it is live."""
         self._turns_told += 1
+        kind = "queued" if event.state == "queued" else "skipped"
         if event.state == "running":
-            self._begun = event.id
-        kind = "begun" if event.id == self._begun else "queued" if event.state == "queued" else "skipped"
+            kind, self._begun = "running", event.id
+            self._last_turns.pop("ended", None)
+        elif event.id == self._begun:
+            kind = "ended"
+            if event.state != "stopped":  # which alone does not say that it ran
+                self._last_turns.pop("running", None)
         self._last_turns[kind] = self._turns_told, event
         if self._live:
             self._schedule_telling()

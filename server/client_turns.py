@@ -1,8 +1,8 @@
 """What an agent does, out of what a server tells of its turns. Pure.
 
 At most one turn runs, others may be queued. A subscription that lagged hears only the last states, so ends are missed:
-a turn that runs shows that no other one does any more, and so does the end of one that was not queued. Whether others
-are still queued nobody knows then.
+a turn that runs shows that no other one does any more, and so does the end of one that ran. Only one that was queued
+and is stopped may not have run. Whether others are still queued nobody knows behind a lag.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ __all__ = ["Turns"]
 
 QUEUED_MAX = 1000
 """Queued turns that are remembered; above that the oldest is forgotten."""
-
-_ENDS = frozenset({"done", "stopped", "error"})
 
 
 class Turns:
@@ -59,5 +57,5 @@ class Turns:
                 del self._queued[next(iter(self._queued))]
         elif turn.state == "running":
             self._running = turn
-        elif not (was_queued and turn.state in _ENDS):
+        elif not (was_queued and turn.state == "stopped"):
             self._running = None

@@ -390,6 +390,22 @@ async def test_who_lagged_learns_of_the_turn_that_ran_beside_one_that_never_did(
     assert (2, last) in sink.turns
 
 
+async def test_who_lagged_learns_that_a_turn_ran_before_it_was_stopped(room: Room) -> None:
+    """Otherwise it looks like one that was stopped in the queue, while the one before runs on."""
+    sink = await room.subscribe().until_live(0)
+    room.turn(1, "running")
+    room.turn(2, "queued", 1)
+    await sink.until(lambda sink: len(sink.turns) == 2)
+    sink.pause()
+    await room.commit("one")
+    room.turn(1, "done")
+    room.turn(2, "running")
+    room.turn(2, "stopped")
+    sink.resume()
+    await sink.until(lambda sink: (2, "stopped") in sink.turns)
+    assert sink.turns[2:] == [(2, "running"), (2, "stopped")]
+
+
 async def test_a_turn_told_before_the_subscription_is_part_of_its_answer(room: Room) -> None:
     room.turn(1, "running")
     sink = await room.subscribe().until_live(0)

@@ -33,6 +33,8 @@ def told(*states: str) -> Turns:
         # Ends that were missed.
         (["running 1", "running 3"], "running 3", 3),
         (["running 1", "error 3"], "error 3", None),
+        (["running 1", "queued 3", "done 3"], "done 3", None),
+        (["running 1", "queued 3", "running 3", "stopped 3"], "stopped 3", None),
     ],
 )
 def test_now(states: list[str], now: str, stoppable: int | None) -> None:
