@@ -184,7 +184,7 @@ FAULTS = (
     ),
     Fault(
         "cursor moved by a signal",
-        "gap without reset|another place|answered",
+        "gap without reset|another place|answered|before row|before its rows",
         (
             Edit(
                 "actors/hub.py",

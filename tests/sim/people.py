@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Person", "Reading", "Sent"]
 
 KINDS = ("say", "twice", "read", "quiet", "fail", "more", "empty", "break", "ask", *("draft", "tools") * 3)
+UNANSWERED_MAX = 10
 OVER = (ClientClosed, ConversationRefused, ConnectionRefused)
 """What those meet whose chat or client is over: it was closed here, or access was taken away."""
 
@@ -282,8 +283,10 @@ class Person:
     # -- writing
 
     async def _send(self, conversation: str) -> None:
-        """Sends a message, also to a conversation that is not open here."""
+        """Sends a message, also to a conversation that is not open here; not many before the first is answered."""
         random = self._world.random
+        if len(self._tasks) > UNANSWERED_MAX:
+            return
         self._count += 1
         client_id = f"p{self.number}-{self._count}"
         text = f"{random.choice(KINDS)} {client_id};" + "." * random.choice((0, 0, 0, 400))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .checker import judge
+from .history import History
 from .loop import SimulatedFailure
 from .people import Person
 from .trouble import Trouble
@@ -25,12 +26,11 @@ REST_LIMIT_S = 400.0
 
 
 class Outcome(NamedTuple):
-    """Is how a run ended: what was wrong, and what a repetition has in common with it."""
+    """Is how a run ended: what was wrong, and what a repetition has in common with it. Holds nothing of the world."""
 
     seed: int
     problems: list[str]
-    digest: str
-    history: list[str]
+    history: History
     rows: int
     steps: int
 
@@ -71,8 +71,9 @@ def _run(seed: int, directory: Path) -> Outcome:
         sys.unraisablehook = hook
         if collecting:
             gc.enable()
+    world.history.release()
     rows = sum(map(len, world.truth.rows.values()))
-    return Outcome(seed, problems, world.history.digest(), world.history.lines(), rows, world.simulation.steps)
+    return Outcome(seed, problems, world.history, rows, world.simulation.steps)
 
 
 def _tear_down(world: World) -> None:
@@ -145,9 +146,9 @@ def main(arguments: list[str]) -> int:
     first, colon, last = arguments[0].partition(":")
     if not colon:
         outcome = run_seed(int(first))
-        say(*outcome.history, sep="\n")
+        say(*outcome.history.lines(), sep="\n")
         say(*outcome.problems, sep="\n")
-        say(f"seed {outcome.seed}: {outcome.rows} rows, {outcome.steps} steps, digest {outcome.digest}")
+        say(f"seed {outcome.seed}: {outcome.rows} rows, {outcome.steps} steps, digest {outcome.history.digest()}")
         return bool(outcome.problems)
     started, failed, done = time.perf_counter(), 0, int(last)
     for outcome in failures(range(int(first), int(last))):

@@ -33,6 +33,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from websockets.asyncio import client as websockets_client
+
 from parlatory import Runtime
 from parlatory.actors import draft as draft_module
 from parlatory.actors import hub as hub_module
@@ -132,6 +134,8 @@ class World:
         self.kills = 0
         self._constants = [(module, name, choice(values)) for module, name, values in PATCHED]
         self._constants += chance(random.Random(seed))
+        # Nobody is asked for a proxy, at each connection.
+        self._constants.append((websockets_client, "get_proxy", lambda _uri: None))
 
     @property
     def random(self) -> random.Random:
