@@ -265,18 +265,25 @@ class Hub:
     def tell_turn(self, event: TurnTold) -> None:
         """Tells the state of a turn, behind the rows committed before; who lags learns the last one when it is live."""
         self._turns_told += 1
-        kind = "queued" if event.state == "queued" else "skipped"
-        if event.state == "running":
-            kind, self._begun = "running", event.id
-            self._last_turns.pop("ended", None)
-        elif event.id == self._begun:
-            kind = "ended"
-            if event.state != "stopped":  # which alone does not say that it ran
-                self._last_turns.pop("running", None)
-        self._last_turns[kind] = self._turns_told, event
+        self._keep_turn(event)
         if self._live:
             self._schedule_telling()
             self._fresh_events.append((self._turns_told, event))
+
+    def _keep_turn(self, event: TurnTold) -> None:
+        """Keeps a state for those who lag, in place of what it says as well."""
+        last = self._last_turns
+        kind = "queued" if event.state == "queued" else "skipped"
+        if event.state == "running":
+            kind, self._begun = "running", event.id
+            last.pop("ended", None)
+        elif event.id == self._begun:
+            kind = "ended"
+            if event.state != "stopped":  # which alone does not say that it ran
+                last.pop("running", None)
+        if kind != "queued" and "queued" in last and last["queued"][1].id == event.id:
+            del last["queued"]
+        last[kind] = self._turns_told, event
 
     def open_draft(self, draft: HubDraft) -> None:
         """Tells that a turn has begun to write."""

@@ -406,6 +406,23 @@ async def test_who_lagged_learns_that_a_turn_ran_before_it_was_stopped(room: Roo
     assert sink.turns[2:] == [(2, "running"), (2, "stopped")]
 
 
+@pytest.mark.parametrize("end", ["done", "stopped"])
+async def test_who_lagged_is_not_told_that_a_turn_waits_that_is_over(room: Room, end: str) -> None:
+    sink = await room.subscribe().until_live(0)
+    sink.pause()
+    await room.commit("one")
+    room.turn(1, "running")
+    room.turn(2, "queued", 1)
+    room.turn(1, "done")
+    if end == "done":
+        room.turn(2, "running")
+    room.turn(2, end)
+    room.turn(3, "running")
+    sink.resume()
+    await sink.until(lambda sink: (3, "running") in sink.turns)
+    assert not [turn for turn in sink.turns if turn[1] == "queued"]
+
+
 async def test_a_turn_told_before_the_subscription_is_part_of_its_answer(room: Room) -> None:
     room.turn(1, "running")
     sink = await room.subscribe().until_live(0)

@@ -22,7 +22,7 @@ __all__ = ["Begun", "Model", "Reply", "ends_turn", "is_answer"]
 
 # What stands in the texts of messages and of answers, and says which message it is, or belongs to.
 SIGNS = re.compile(r"\b((?:p\d+|hook)-\d+);|\b(answer|final|to) (\d+)\.")
-WORDS = ("so ", "it is\n", "\U0001f642", "\u00e9t\u00e9 ", "x" * 40, "on ", "\U0001f469\u200d\U0001f680 ", "y" * 700)
+WORDS = ("so ", "it is\n", "\U0001f642", "\u00e9t\u00e9 ", "x" * 40, "on ", "\U0001f469\u200d\U0001f680 ", "y" * 500)
 
 Prompt = list[dict[str, Any]]
 _decode = msgspec.json.Decoder().decode
@@ -105,7 +105,7 @@ class Model:
 
     def _words(self) -> list[str]:
         random = self._world.random
-        return random.choices(WORDS, (4, 4, 2, 2, 2, 4, 1, 0.3), k=random.randint(0, 8))
+        return random.choices(WORDS, (4, 4, 2, 2, 2, 4, 1, 0.2), k=random.randint(0, 6))
 
     def _pieces(self, text: str) -> Any:
         """Cuts a text anywhere, also through a character: between its surrogate halves."""

@@ -289,7 +289,7 @@ class Person:
             return
         self._count += 1
         client_id = f"p{self.number}-{self._count}"
-        text = f"{random.choice(KINDS)} {client_id};" + "." * random.choice((0, 0, 0, 400))
+        text = f"{random.choice(KINDS)} {client_id};" + "." * random.choice((0, 0, 0, 0, 0, 400))
         timeout_s = random.choice((None, None, None, 0.3))
         again = random.random() < 0.2
         self._start(self._send_one(conversation, client_id, text, timeout_s, again), f"send {client_id}")

@@ -92,7 +92,7 @@ async def _live(world: World, people: list[Person]) -> None:
     world.start()
     people += [Person(world, number) for number in range(random.randint(2, 4))]
     lives = [asyncio.ensure_future(person.live()) for person in people]
-    await trouble.run(random.choice((1.0, 3.0, 8.0)))
+    await trouble.run(random.choice((0.8, 2.0, 5.0)))
     world.trouble = False
     world.history.add("heal")
     await trouble.heal()

@@ -84,7 +84,7 @@ class Trouble:
             world.kill()
         host = world.host or world.start()
         while not host.ready and not host.done:  # noqa: ASYNC110 - on another loop
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
 
     # -- the network
 
@@ -123,7 +123,7 @@ class Trouble:
         limit = world.random.choice((1.0, 60.0))
         started = asyncio.get_running_loop().time()
         while not host.done and asyncio.get_running_loop().time() < started + limit:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
             if host.engine is not None and host.engine.failed is not None:
                 break
         if host.done:

@@ -103,13 +103,13 @@ class World:
             page_rows=choice((2, 200)),
             answers_bytes=choice((200, 64 << 10)),
             hello_timeout_s=5,
-            beat_ms=choice((3_000, 10_000) if self.network.slow else (500, 2_000, 10_000)),
+            beat_ms=choice((3_000, 10_000) if self.network.slow else (500, 5_000, 10_000, 10_000)),
             stall_s=choice((3, 20)),
             silence_s=choice((3, 20)),
             close_s=2,
-            recheck_s=choice((0.5, 60)),
+            recheck_s=choice((1.5, 60)),
         )
-        self.idle_timeout_s = choice((0.2, 1.0, 5.0, 60.0))
+        self.idle_timeout_s = choice((0.4, 1.0, 5.0, 60.0))
         self.max_resident = choice((1, 2, 10_000))
         self.mailbox_max = choice((2, 1_000))
         self.group_rows_max = choice((1, 2, 512))
