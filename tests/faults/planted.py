@@ -156,7 +156,7 @@ FAULTS = (
     ),
     Fault(
         "seq consumed by a refused append",
-        "seq gap|told before committed|no rest|gap without reset",
+        "seq gap|told before committed|no rest|gap without reset|below its head",
         (
             Edit(
                 "storage/committer.py",
@@ -170,7 +170,7 @@ FAULTS = (
     ),
     Fault(
         "checkpoint that drops a commit",
-        "lost|told before committed|seq gap|before commit",
+        "lost|told before committed|seq gap|before commit|lacks its message",
         (
             Edit(
                 "storage/sqlite.py",
@@ -215,7 +215,7 @@ FAULTS = (
     ),
     Fault(
         "delta before live",
-        "delta before live",
+        "delta before live|delta of a draft that was not told",
         (
             Edit(
                 "actors/hub.py",
@@ -243,7 +243,7 @@ FAULTS = (
     ),
     Fault(
         "mark before row",
-        "unanswered",
+        "unanswered|a draft that never ends|the draft assembled",
         (
             Edit(
                 "actors/turns.py",

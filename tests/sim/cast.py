@@ -209,5 +209,8 @@ def cast(world: World, host: Host) -> list[type[Agent]]:
         "cancel_when_empty_s": world.cancel_when_empty_s,
     }
     modes = {"echo": "queue", "latest": "latest", "preempt": "preempt", "reject": "reject"}
-    agents = [type(name.title(), (Echo,), {**shared, "on_busy": mode}) for name, mode in modes.items()]
-    return [Relay, *agents]
+    wanted = {conversation.partition("/")[0] for conversation in world.conversations}
+    return [
+        Relay,
+        *(type(name.title(), (Echo,), {**shared, "on_busy": modes[name]}) for name in modes if name in wanted),
+    ]

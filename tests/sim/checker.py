@@ -66,32 +66,33 @@ class Turns:
         self.triggers = [row for row in self.rows if row.turn is None and body_of(row)["role"] == "user"]
         self.ends = ends
         self.mode = conversation.partition("/")[0]
-        self.stops = world.model.stops[conversation]
+        place = world.model.place(conversation)
+        self.stops = world.model.stops[place]
+        self.begun = world.model.begun[place]
         self.timed = world.turn_timeout_s is not None or world.cancel_when_empty_s is not None
         self.cut = bool(self.stops) or self.timed or self.mode in ("latest", "preempt") or world.max_attempts < 10
 
-    def may_be_stopped(self, seq: int) -> bool:
-        """Says whether a turn that had begun may have been stopped."""
-        superseded = self.mode == "preempt" and self.triggers[-1].seq > seq
-        return self.timed or superseded or bool(self.stops & {None, seq})
-
-    def may_be_skipped(self, seq: int) -> bool:
-        """Says whether a turn may not have begun at all."""
-        superseded = self.mode in ("latest", "preempt") and self.triggers[-1].seq > seq
-        given_up = any(row.turn == seq and row.finish == "error" for row in self.rows)
-        # One that was named may have begun, and its process died before it came as far as to call its agent.
-        return superseded or given_up or bool(self.stops & {None, seq}) or self.timed
+    def may_lack_an_end(self, seq: int) -> bool:
+        """Says whether a turn may have been stopped, superseded or given up, before it began or behind that."""
+        begun = {one.process for one in self.begun[seq]}
+        if self.triggers[-1].seq > seq and self.mode in ("preempt", "latest"):
+            return True  # also one that had begun, when it is delivered again
+        if any(row.turn == seq and row.finish == "error" for row in self.rows):
+            return True
+        stopped = {process for process, turn in self.stops if turn in (None, seq)}
+        # Where its agent was not called at all, it may have been stopped just before.
+        return self.timed or bool(stopped & begun if begun else stopped) or any(turn == seq for _, turn in self.stops)
 
 
 def _handlers(world: World) -> Iterator[str]:
     """Every message of a client had its turn, in order, and once in each process at most."""
     ends: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    settled: dict[str, int] = {}
     last: dict[tuple[int, str], int] = {}
     for _, kind, about in world.history.events:
         if kind == "restore":  # what was not handled in the backup is to come
-            for conversation, found in ends.items():
-                for seq in [seq for seq in found if seq > about[1].get(conversation, 0)]:
-                    del found[seq]
+            ends.clear()
+            settled = about[1]
         if kind not in ("enter", "leave") or not about[2].startswith("on_message "):
             continue
         process, conversation, seq = about[0], about[1], int(about[2].split()[1])
@@ -105,23 +106,22 @@ def _handlers(world: World) -> Iterator[str]:
     for conversation in list(world.truth.rows):
         if not conversation.startswith("relay/"):
             turns = Turns(world, conversation, ends[conversation])
-            yield from _answered(world, turns)
+            yield from _answered(world, turns, settled.get(conversation, 0))
             yield from _tools(world, turns)
 
 
-def _answered(world: World, turns: Turns) -> Iterator[str]:
-    """Every message is handled, and answered once, unless it was stopped or wanted nothing else."""
+def _answered(world: World, turns: Turns, settled: int) -> Iterator[str]:
+    """Every message behind `settled` is handled, and answered once, unless it was stopped or wanted nothing else."""
     conversation = turns.conversation
     if turns.triggers and world.truth.handled.get(conversation, 0) < turns.triggers[-1].seq:
         yield f"unanswered: {conversation} has no mark for {turns.triggers[-1].seq}, {world.truth.handled}"
     for row in turns.triggers:
+        if row.seq <= settled:
+            continue
         ends = turns.ends[row.seq]
         what = f"the turn of message {row.seq} of {conversation}"
-        if not ends:
-            if not turns.may_be_skipped(row.seq):
-                yield f"unanswered: {what} was never run"
-        elif ends[-1] == "cancelled":
-            if not turns.may_be_stopped(row.seq) and not turns.may_be_skipped(row.seq):
+        if not ends or ends[-1] == "cancelled":
+            if not turns.may_lack_an_end(row.seq):
                 yield f"unanswered: {what} was never run to its end: {ends}"
         elif ends[-1] == "done" and str(body_of(row)["content"]).startswith(("draft ", "more ", "tools ")):
             answers = [one.seq for one in turns.rows if one.turn == row.seq and ends_turn(one)]

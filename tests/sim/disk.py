@@ -102,6 +102,7 @@ class Disk:
         for row in database.execute(ROWS, (self._last_id,)):
             self._last_id = row[0]
             self.truth.committed(TruthRow(*row[1:]))
+        self.truth.wrote()
 
     def opened(self) -> None:
         """Notes which rows were there before."""

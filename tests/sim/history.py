@@ -40,13 +40,27 @@ class History:
         self.events: list[tuple[float, str, tuple[Any, ...]]] = []
         self.problem = problem
         self._clock = clock
+        self._awaited: tuple[str, Callable[[], None]] | None = None
 
     def add(self, kind: str, *about: Any) -> None:
         """Notes an event."""
         self.events.append((self._clock(), kind, about))
+        self.passed(kind)
+
+    def wait_for(self, kind: str, spring: Callable[[], None]) -> None:
+        """Calls `spring` in the step of the next event of a kind."""
+        self._awaited = kind, spring
+
+    def passed(self, kind: str) -> None:
+        """Takes note that something happened, of whose kind there may be too much to note each."""
+        if self._awaited is not None and self._awaited[0] == kind:
+            _, spring = self._awaited
+            self._awaited = None
+            spring()
 
     def release(self) -> None:
         """Lets the world go: what was observed in it is kept."""
+        self._awaited = None
         del self.problem, self._clock
 
     def digest(self) -> str:
@@ -135,6 +149,10 @@ class Truth:
             self.rows[row.conversation].append(row)
         self.handled = handled
         return before
+
+    def wrote(self) -> None:
+        """Notes that something is durable, whatever it is."""
+        self._history.passed("write")
 
     def note(self, text: str) -> None:
         """Passes on a problem."""

@@ -60,13 +60,13 @@ class Model:
     Attributes:
         begun: the attempts, by conversation (and how often its log was restored) and turn.
         ended: the turns whose end somebody was told.
-        stops: the turns that somebody wanted to stop; None: whichever ran.
+        stops: in which process which turn somebody wanted to stop, by conversation; None: whichever ran.
     """
 
     def __init__(self, world: World) -> None:
         self.begun: dict[tuple[int, str], dict[int, list[Begun]]] = defaultdict(lambda: defaultdict(list))
         self.ended: dict[tuple[int, str], set[Any]] = defaultdict(set)
-        self.stops: dict[str, set[int | str | None]] = defaultdict(set)
+        self.stops: dict[tuple[int, str], set[tuple[int, int | str | None]]] = defaultdict(set)
         self._world = world
         self._replies: dict[tuple[str, int | str], list[Reply]] = defaultdict(list)
         self._count = 0
@@ -90,6 +90,11 @@ class Model:
         if before and before[-1].process != host.number and attempt <= before[-1].attempt:
             self._wrong(f"attempt {attempt} at turn {turn} of {conversation} comes behind attempt {before[-1].attempt}")
         before.append(Begun(host.number, attempt))
+
+    def stopped(self, conversation: str, turn: int | str | None) -> None:
+        """Notes that a process was asked to stop a turn."""
+        if self._world.host is not None:
+            self.stops[self.place(conversation)].add((self._world.host.number, turn))
 
     def asked(self, host: Host, conversation: str, turn: int, prompt: Prompt, *, final: bool, exact: bool) -> Reply:
         """Answers a prompt; `final`: this is the answer, and not a part of it."""

@@ -114,7 +114,7 @@ class Person:
             await asyncio.sleep(pause_s * random.random())
             action = random.choices(
                 (self._send, self._burst, self._page, self._signal, self._reopen, self._hold, self._cancel),
-                (6, 1, 1, 1, 2, 1, 2),
+                (6, 2, 1, 1, 2, 1, 2),
             )[0]
             await self._see_to_it()
             with contextlib.suppress(*OVER):
@@ -348,8 +348,6 @@ class Person:
             random = self._world.random
             head = self._world.truth.head(conversation)
             turn = random.choice((None, max(1, head - random.randint(0, 3))))
-            stops = self._world.model.stops[conversation]
-            stops |= {turn, reading.chat.turn.id} if turn is None else {turn}
             self._start(self._cancel_one(reading.chat, turn, random.choice((None, 0.3))), f"cancel {conversation}")
 
     async def _cancel_one(self, chat: Chat, turn: int | None, timeout_s: float | None) -> None:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["Trouble"]
 
 
+# Behind what a process is killed best: what it wrote, told, asked, began or ended.
+MOMENTS = ("write", "write", "commit", "tool", "tool", "ask", "begin", "leave", "->")
+
+
 class Trouble:
     """Does one nasty thing after the other; `heal` ends it all."""
 
@@ -24,7 +28,8 @@ class Trouble:
         self._count = 0
         # A run has few kinds of trouble, so that there are also runs in which storage is sound, or no process dies.
         chances = {
-            self._kill: 0.6,
+            self._ambush: 0.6,
+            self._kill: 0.4,
             self._stop: 0.4,
             self._cut: 0.4,
             self._deafen: 0.3,
@@ -114,6 +119,18 @@ class Trouble:
             self._world.kill()
             await asyncio.sleep(self._world.random.random())
 
+    async def _ambush(self) -> None:
+        """Kills the process just behind an event of some kind, if one comes soon."""
+        world = self._world
+        sprung = asyncio.get_running_loop().create_future()
+        world.history.wait_for(world.random.choice(MOMENTS), lambda: sprung.done() or sprung.set_result(None))
+        await asyncio.wait({sprung}, timeout=1)
+        if sprung.done():
+            await asyncio.sleep(world.random.choice((0.0, 0.001, 0.02)) * world.random.random())
+            await self._kill()
+        else:
+            sprung.cancel()
+
     async def _stop(self) -> None:
         world = self._world
         host = world.host
@@ -183,7 +200,7 @@ class Trouble:
         async def cancel() -> None:
             if host.loop.dead:
                 return
-            world.model.stops[conversation].add(turn)
+            world.model.stopped(conversation, turn)
             world.history.add("cancel", conversation, turn)
             try:
                 await ref.cancel(turn)

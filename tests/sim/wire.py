@@ -164,6 +164,8 @@ class Wire:
                 self._opens[conversation].append(frame)
             elif frame["type"] == "send":
                 self._sends[conversation].append(frame["clientId"])
+            elif frame["type"] == "cancel":
+                self._world.model.stopped(conversation, frame.get("turn"))
 
     # -- from the server
 

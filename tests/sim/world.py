@@ -109,7 +109,7 @@ class World:
             close_s=2,
             recheck_s=choice((1.5, 60)),
         )
-        self.idle_timeout_s = choice((0.4, 1.0, 5.0, 60.0))
+        self.idle_timeout_s = choice((0.2, 1.0, 5.0, 60.0))
         self.max_resident = choice((1, 2, 10_000))
         self.mailbox_max = choice((2, 1_000))
         self.group_rows_max = choice((1, 2, 512))
