@@ -19,11 +19,12 @@ class Edit(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Is a fault: its name, its edits, and a pattern of what is found."""
+    """Is a fault: its name, a pattern of what is found, its edits, and a seed that found it, which is tried first."""
 
     name: str
     found: str
     edits: tuple[Edit, ...]
+    seed: int = 0
 
 
 HISTORY = "gap without reset|live at another place|duplicate or reorder|lost|no rest|committed row missing"

@@ -74,14 +74,18 @@ class Turns:
 
     def may_lack_an_end(self, seq: int) -> bool:
         """Says whether a turn may have been stopped, superseded or given up, before it began or behind that."""
-        begun = {one.process for one in self.begun[seq]}
         if self.triggers[-1].seq > seq and self.mode in ("preempt", "latest"):
             return True  # also one that had begun, when it is delivered again
         if any(row.turn == seq and row.finish == "error" for row in self.rows):
             return True
-        stopped = {process for process, turn in self.stops if turn in (None, seq)}
-        # Where its agent was not called at all, it may have been stopped just before.
-        return self.timed or bool(stopped & begun if begun else stopped) or any(turn == seq for _, turn in self.stops)
+        # It may have been stopped where its agent was called, or was about to be: in a later process, but not when a
+        # later turn has begun there.
+        first = min((one.process for one in self.begun[seq]), default=0)
+        later = [one.process for turn, attempts in self.begun.items() if turn > seq for one in attempts]
+        last = min((process for process in later if process >= first), default=first)
+        last = max(last, *(one.process for one in self.begun[seq]), first)
+        stopped = any(turn == seq or (turn is None and first <= process <= last) for process, turn in self.stops)
+        return self.timed or stopped
 
 
 def _handlers(world: World) -> Iterator[str]:
@@ -120,11 +124,11 @@ def _answered(world: World, turns: Turns, settled: int) -> Iterator[str]:
             continue
         ends = turns.ends[row.seq]
         what = f"the turn of message {row.seq} of {conversation}"
+        answers = [one.seq for one in turns.rows if one.turn == row.seq and ends_turn(one)]
         if not ends or ends[-1] == "cancelled":
-            if not turns.may_lack_an_end(row.seq):
+            if not answers and not turns.may_lack_an_end(row.seq):
                 yield f"unanswered: {what} was never run to its end: {ends}"
         elif ends[-1] == "done" and str(body_of(row)["content"]).startswith(("draft ", "more ", "tools ")):
-            answers = [one.seq for one in turns.rows if one.turn == row.seq and ends_turn(one)]
             if len(answers) != 1:
                 yield f"unanswered: {what} came to its end and has the answers {answers}"
     for one in turns.rows:

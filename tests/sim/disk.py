@@ -99,10 +99,12 @@ class Disk:
 
     def observe(self, database: sqlite3.Connection) -> None:
         """Tells the truth what has become durable."""
-        for row in database.execute(ROWS, (self._last_id,)):
+        before = self._last_id
+        for row in database.execute(ROWS, (before,)):
             self._last_id = row[0]
             self.truth.committed(TruthRow(*row[1:]))
-        self.truth.wrote()
+        if self._last_id == before:
+            self.truth.marked()
 
     def opened(self) -> None:
         """Notes which rows were there before."""

@@ -150,9 +150,9 @@ class Truth:
         self.handled = handled
         return before
 
-    def wrote(self) -> None:
-        """Notes that something is durable, whatever it is."""
-        self._history.passed("write")
+    def marked(self) -> None:
+        """Notes that something is durable that is no row."""
+        self._history.passed("mark")
 
     def note(self, text: str) -> None:
         """Passes on a problem."""

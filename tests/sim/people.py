@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Person", "Reading", "Sent"]
 
 KINDS = ("say", "twice", "read", "quiet", "fail", "more", "empty", "break", "ask", *("draft", "tools") * 3)
-UNANSWERED_MAX = 10
+UNANSWERED_MAX = 6
 OVER = (ClientClosed, ConversationRefused, ConnectionRefused)
 """What those meet whose chat or client is over: it was closed here, or access was taken away."""
 
@@ -105,7 +105,7 @@ class Person:
     async def live(self) -> None:
         """Does one thing after the other as long as there is trouble."""
         random = self._world.random
-        pause_s = random.choice((0.04, 0.3, 1.0))
+        pause_s = random.choice((0.06, 0.3, 1.0))
         eager = random.choice((0.0, 0.8, 1.0))
         for conversation in self._world.conversations:
             if random.random() < eager:

@@ -141,24 +141,25 @@ def failures(seeds: Iterable[int]) -> Iterable[Outcome]:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs `SEED`, showing its history, or `FIRST:LAST`, stopping at the first failure with `-x`."""
+    """Runs `SEED`, showing its history; or `FIRST:LAST` or `SEED,SEED`, stopping at the first failure with `-x`."""
     say: Any = print
     first, colon, last = arguments[0].partition(":")
-    if not colon:
-        outcome = run_seed(int(first))
+    seeds = range(int(first), int(last)) if colon else [int(seed) for seed in first.split(",")]
+    if len(seeds) == 1 and not colon:
+        outcome = run_seed(seeds[0])
         say(*outcome.history.lines(), sep="\n")
         say(*outcome.problems, sep="\n")
         say(f"seed {outcome.seed}: {outcome.rows} rows, {outcome.steps} steps, digest {outcome.history.digest()}")
         return bool(outcome.problems)
-    started, failed, done = time.perf_counter(), 0, int(last)
-    for outcome in failures(range(int(first), int(last))):
+    started, failed, done = time.perf_counter(), 0, len(seeds)
+    for outcome in failures(seeds):
         failed += 1
         say(f"seed {outcome.seed}:", outcome.problems[0], sep="\n", flush=True)
         if "-x" in arguments:
-            done = outcome.seed + 1
+            done = seeds.index(outcome.seed) + 1
             break
     seconds = time.perf_counter() - started
-    say(f"{failed} failed; {seconds:.1f} s, {(done - int(first)) / seconds:.1f} schedules/s")
+    say(f"{failed} failed; {seconds:.1f} s, {done / seconds:.1f} schedules/s")
     return bool(failed)
 
 

@@ -15,7 +15,7 @@ __all__ = ["Trouble"]
 
 
 # Behind what a process is killed best: what it wrote, told, asked, began or ended.
-MOMENTS = ("write", "write", "commit", "tool", "tool", "ask", "begin", "leave", "->")
+MOMENTS = ("mark", "mark", "mark", "commit", "tool", "tool", "ask", "begin", "leave", "->")
 
 
 class Trouble:
@@ -28,7 +28,7 @@ class Trouble:
         self._count = 0
         # A run has few kinds of trouble, so that there are also runs in which storage is sound, or no process dies.
         chances = {
-            self._ambush: 0.6,
+            self._ambush: 0.7,
             self._kill: 0.4,
             self._stop: 0.4,
             self._cut: 0.4,
@@ -43,6 +43,7 @@ class Trouble:
             self._jump: 0.1,
         }
         self._kinds = [kind for kind, chance in chances.items() if random.random() < chance]
+        self._kinds += [self._ambush] * self._kinds.count(self._ambush)  # it may have to wait for long
         self._kinds.append(self._webhook)
         self._backup: Path | None = None
         self._restores = 0
@@ -124,7 +125,7 @@ class Trouble:
         world = self._world
         sprung = asyncio.get_running_loop().create_future()
         world.history.wait_for(world.random.choice(MOMENTS), lambda: sprung.done() or sprung.set_result(None))
-        await asyncio.wait({sprung}, timeout=1)
+        await asyncio.wait({sprung}, timeout=0.5)
         if sprung.done():
             await asyncio.sleep(world.random.choice((0.0, 0.001, 0.02)) * world.random.random())
             await self._kill()
