@@ -40,6 +40,7 @@ FAULTS = (
                 "                    asyncio.ensure_future(self._handle(item))\n",
             ),
         ),
+        2,
     ),
     Fault(
         "broadcast before commit",
@@ -82,6 +83,7 @@ FAULTS = (
                 "        return record.hub.subscribe(sink, principal, self.head)\n",
             ),
         ),
+        2,
     ),
     Fault(
         "subscribe, then send history",
@@ -117,6 +119,7 @@ FAULTS = (
                 "        return record.hub.subscribe(sink, principal, self.head)\n",
             ),
         ),
+        2,
     ),
     Fault(
         "ack before commit",
@@ -154,6 +157,7 @@ FAULTS = (
                 "            acknowledged = True\n            seen[frame.client_id] = committed.seq\n",
             ),
         ),
+        7,
     ),
     Fault(
         "seq consumed by a refused append",
@@ -168,6 +172,7 @@ FAULTS = (
                 "            partition.head = tip.head\n",
             ),
         ),
+        6,
     ),
     Fault(
         "checkpoint that drops a commit",
@@ -193,6 +198,7 @@ FAULTS = (
                 "            if subscription.sink is not sender:\n                subscription.position += 1\n",
             ),
         ),
+        10,
     ),
     Fault(
         "sends overtake each other while their actor is being loaded",
@@ -213,6 +219,7 @@ FAULTS = (
                 "        await self._perform_on_record(frame, grant)\n",
             ),
         ),
+        33,
     ),
     Fault(
         "delta before live",
@@ -253,6 +260,7 @@ FAULTS = (
                 "                await self._conversation.commit(Batch(rows=(row,)), told)\n",
             ),
         ),
+        40,
     ),
     Fault(
         "mark lost",
@@ -275,6 +283,7 @@ FAULTS = (
                 "        if not (",
             ),
         ),
+        2,
     ),
     Fault(
         "second run of a started tool",
@@ -286,6 +295,7 @@ FAULTS = (
                 "            if job.function is not None:\n                return False\n            job.answer(",
             ),
         ),
+        12,
     ),
     Fault(
         "end of a stopped turn before its mark",
@@ -299,6 +309,7 @@ FAULTS = (
                 "            skipped = await self.marks.skip_turn(turn)\n",
             ),
         ),
+        12,
     ),
     Fault(
         "restored without an epoch of its own",
@@ -310,6 +321,7 @@ FAULTS = (
                 "",
             ),
         ),
+        9,
     ),
     Fault(
         "revocation that stops new opens only",
@@ -321,5 +333,6 @@ FAULTS = (
                 "            pass\n",
             ),
         ),
+        10,
     ),
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+
 from .model import ends_turn
 from .people import Person
 from .wire import body_of

@@ -133,7 +133,7 @@ class Model:
         for row in rows:
             if row.turn is None:
                 seqs.update((found[1], row.seq) for found in SIGNS.finditer(row.body.decode()) if found[1])
-            elif row.turn < turn and is_answer(row):
+            elif isinstance(row.turn, int) and row.turn < turn and is_answer(row):
                 finals.add(row.turn)
         found = SIGNS.findall(prompt)
         turns = [seqs.get(marker, 0) if marker else int(answered) for marker, _, answered in found]

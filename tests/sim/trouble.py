@@ -123,14 +123,15 @@ class Trouble:
     async def _ambush(self) -> None:
         """Kills the process just behind an event of some kind, if one comes soon."""
         world = self._world
-        sprung = asyncio.get_running_loop().create_future()
-        world.history.wait_for(world.random.choice(MOMENTS), lambda: sprung.done() or sprung.set_result(None))
-        await asyncio.wait({sprung}, timeout=0.5)
-        if sprung.done():
+        sprung = asyncio.Event()
+        world.history.wait_for(world.random.choice(MOMENTS), sprung.set)
+        waiting = asyncio.ensure_future(sprung.wait())
+        await asyncio.wait({waiting}, timeout=0.5)
+        if sprung.is_set():
             await asyncio.sleep(world.random.choice((0.0, 0.001, 0.02)) * world.random.random())
             await self._kill()
         else:
-            sprung.cancel()
+            waiting.cancel()
 
     async def _stop(self) -> None:
         world = self._world

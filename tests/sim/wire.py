@@ -316,7 +316,7 @@ class Wire:
 
     def _delta(self, frame: dict[str, Any]) -> None:
         told = self._told.get(frame["conversation"])
-        draft = told and told.draft
+        draft = None if told is None else told.draft
         if told is None or not told.live:
             self.wrong("delta before live", frame)
         elif draft is None or draft.id != frame["id"]:

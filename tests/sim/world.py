@@ -1,23 +1,25 @@
 """One simulated world: a server on its disk, clients on a network, and whoever makes trouble.
 
-Fault model, before everything else. In a run there are 1 to 3 conversations and 2 to 4 clients that send (also
-in bursts, with timeouts, and again under the same id), open, page, signal, stop taking rows, close and open
-again behind their position, while
+Fault model, before everything else. In a run there are 1 to 3 conversations and 2 to 4 clients, two of them perhaps
+of one principal, that send (also in bursts, with timeouts, and again under the same id), open, page, signal, stop
+turns, approve tool calls, stop taking rows, close and open again behind their position, while
 
 - connections are cut, turn deaf in one or both directions, stall, and new ones are refused (`net.py`);
 - the disk is slow, full, busy, fails reads, or fails a flush and with it the engine (`disk.py`);
-- the process is killed between any two steps of its loop, or stops in good order, and another one takes over
-  the file;
-- agents are evicted by idleness and by others, are slow, raise, say several things, read their log; a webhook
-  appends beside them;
-- `authorize` takes its time.
+- the process is killed between any two steps of its loop, best behind one that matters, or stops in good order,
+  and another one takes over the file;
+- a backup of the live server is restored, with an epoch of its own: what came after it never was;
+- the clock of the server jumps;
+- agents are evicted by idleness and by others, are slow, raise, say several things, read their log, stream drafts
+  of one part or several, use tools, some of which need approval, answer under each `on_busy`; a webhook appends
+  beside them, and stops turns;
+- `authorize` takes its time, and somebody's access is taken away, to a conversation or to everything.
 
 Sizes are drawn as well: buffers, windows, tails, runs, pages, groups, mailboxes and checkpoints that hold
 almost nothing, so that what is rare in service happens all the time.
 
 Then the trouble ends. From there on the world has to come to rest: every send answered, every client live and
-at the head, every message handled. Not here: another epoch (restore), power loss, clocks that jump, drafts,
-calls.
+at the head, every message handled, no draft open, no turn under way. Not here: power loss, calls.
 """
 
 from __future__ import annotations
@@ -132,7 +134,9 @@ class World:
         self.host: Host | None = None
         self.incarnations = 0
         self.kills = 0
-        self._constants = [(module, name, choice(values)) for module, name, values in PATCHED]
+        self._constants: list[tuple[Any, str, Any]] = [
+            (module, name, choice(values)) for module, name, values in PATCHED
+        ]
         self._constants += chance(random.Random(seed))
         # Nobody is asked for a proxy, at each connection.
         self._constants.append((websockets_client, "get_proxy", lambda _uri: None))
