@@ -83,7 +83,7 @@ FAULTS = (
                 "        return record.hub.subscribe(sink, principal, self.head)\n",
             ),
         ),
-        2,
+        3,
     ),
     Fault(
         "subscribe, then send history",
@@ -172,7 +172,7 @@ FAULTS = (
                 "            partition.head = tip.head\n",
             ),
         ),
-        6,
+        2,
     ),
     Fault(
         "checkpoint that drops a commit",
@@ -219,7 +219,7 @@ FAULTS = (
                 "        await self._perform_on_record(frame, grant)\n",
             ),
         ),
-        33,
+        34,
     ),
     Fault(
         "delta before live",
@@ -260,7 +260,7 @@ FAULTS = (
                 "                await self._conversation.commit(Batch(rows=(row,)), told)\n",
             ),
         ),
-        40,
+        29,
     ),
     Fault(
         "mark lost",
@@ -295,7 +295,7 @@ FAULTS = (
                 "            if job.function is not None:\n                return False\n            job.answer(",
             ),
         ),
-        12,
+        29,
     ),
     Fault(
         "end of a stopped turn before its mark",
@@ -321,7 +321,7 @@ FAULTS = (
                 "",
             ),
         ),
-        9,
+        23,
     ),
     Fault(
         "revocation that stops new opens only",
@@ -333,6 +333,6 @@ FAULTS = (
                 "            pass\n",
             ),
         ),
-        10,
+        40,
     ),
 )
