@@ -236,6 +236,10 @@ class TurnMarks:
 
     # -- writing
 
+    def has_begun(self, seq: int) -> bool:
+        """Says whether an earlier process may have begun the turn of a message."""
+        return self._begun is not None and self._begun.seq == seq
+
     async def count_attempt(self, seq: int) -> int:
         """Returns which attempt at a turn begins; from the second on the number is durable before it does."""
         begun = self._begun

@@ -348,6 +348,7 @@ class TurnLane:
         handler = self._new_handler(f"turn {row.seq}")
         self._turn, self._answer = row.seq, None
         try:
+            earlier = await self._earlier(row.seq) if self.marks.has_begun(row.seq) else ()
             attempt = await self.marks.count_attempt(row.seq)
         except BaseException:  # it did not begin
             self.marks.put_back([row])
@@ -363,7 +364,7 @@ class TurnLane:
         self.watched(bool(self._conversation.hub.subscriptions))
         state: TurnState | None = None
         try:
-            state = await self._play(row, attempt, handler)
+            state = await self._play(row, attempt, earlier, handler)
         finally:
             handler.close()
             cut = self._cut(handler)
@@ -378,7 +379,7 @@ class TurnLane:
         """Says that a turn ended with its process, so that its message is delivered again."""
         return handler.cause == "interrupt" and self._answer is None
 
-    async def _play(self, row: Row, attempt: int, handler: Handler) -> TurnState:
+    async def _play(self, row: Row, attempt: int, earlier: Sequence[Any], handler: Handler) -> TurnState:
         """Runs the user code of a turn, sees to its draft and its mark, and returns how it ended."""
         given_up = attempt > self.agent.max_attempts
         if given_up:
@@ -387,7 +388,7 @@ class TurnLane:
             self._unsaved += (said,)
             await self._settle(Batch())
             self._answer = "error"
-        ended = await handler.run(self._deliver(row, attempt, given_up))
+        ended = await handler.run(self._deliver(row, attempt, earlier, given_up))
         if self._draft is not None:  # left open, or its end has been waited for no longer
             self._draft.end(self.finish(ended))
         if self._ending:
@@ -400,10 +401,9 @@ class TurnLane:
             return "done" if self._answer == "done" else "error" if handler.cause == "timeout" else "stopped"
         return "waiting" if ended == "done" and self.turn is not None and self.turn.waiting else ended
 
-    async def _deliver(self, row: Row, attempt: int, given_up: bool) -> None:
+    async def _deliver(self, row: Row, attempt: int, earlier: Sequence[Any], given_up: bool) -> None:
         stored = row.stored(self._conversation.name)
         agent = await self._activated()
-        earlier = await self._earlier(row.seq) if attempt > 1 else ()
         seconds = self.agent.turn_timeout_s
         timer = None
         if seconds is not None:

@@ -8,7 +8,7 @@ import pytest
 
 from parlatory.actors import Agent, Draft, Runtime
 from parlatory.actors.turn_marks import ATTEMPT, CHECKPOINT, HANDLED, SINCE, SKIPPED, UNMARKED_ROWS_MAX
-from parlatory.actors.turns import GIVEN_UP
+from parlatory.actors.turns import EARLIER_PAGE_ROWS, GIVEN_UP
 from parlatory.storage import (
     Batch,
     Engine,
@@ -168,6 +168,31 @@ async def test_an_attempt_that_cannot_be_counted_does_not_begin_and_is_not_forgo
     await until(lambda: not refuse and play.record.lane.quiet)
     assert play.stage.calls == [] and sink.turns == []
     assert play.record.lane.state == ("queued", None)
+    await clock.advance(1)
+    await sink.until(lambda sink: (1, "done") in sink.turns)
+    assert play.stage.texts() == ["hi"]
+    await play.runtime.close()
+
+
+async def test_a_turn_whose_earlier_rows_cannot_be_read_does_not_begin_and_is_not_forgotten(
+    engine: Engine, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await left(engine, "hi")
+    read = engine.read
+    refused: list[object] = []
+
+    async def refusing(*args: object, **options: object) -> object:
+        if options.get("limit") == EARLIER_PAGE_ROWS and not refused:
+            refused.append(options)
+            raise StorageBusy("held by another program")
+        return await read(*args, **options)  # type: ignore[arg-type]
+
+    engine.read = refusing  # type: ignore[method-assign,assignment]
+    play = await Play.begin(engine)
+    sink = Recorder()
+    await sink.open(play.record)
+    await until(lambda: bool(refused) and play.record.lane.quiet)
+    assert play.stage.calls == [] and sink.turns == []
     await clock.advance(1)
     await sink.until(lambda sink: (1, "done") in sink.turns)
     assert play.stage.texts() == ["hi"]
