@@ -19,7 +19,7 @@ class Edit(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Is a fault: its name, a pattern of what is found, its edits, and a seed that found it, which is tried first."""
+    """Is a fault: its name, a pattern of what is found, its edits, and the first seed to try: one that found it."""
 
     name: str
     found: str
@@ -157,7 +157,7 @@ FAULTS = (
                 "            acknowledged = True\n            seen[frame.client_id] = committed.seq\n",
             ),
         ),
-        7,
+        9,
     ),
     Fault(
         "seq consumed by a refused append",
@@ -219,7 +219,7 @@ FAULTS = (
                 "        await self._perform_on_record(frame, grant)\n",
             ),
         ),
-        34,
+        38,
     ),
     Fault(
         "delta before live",
@@ -321,7 +321,7 @@ FAULTS = (
                 "",
             ),
         ),
-        23,
+        9,
     ),
     Fault(
         "revocation that stops new opens only",

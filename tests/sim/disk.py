@@ -97,14 +97,14 @@ class Disk:
                 return kind
         return None
 
-    def observe(self, database: sqlite3.Connection) -> None:
-        """Tells the truth what has become durable."""
+    def observe(self, database: sqlite3.Connection, values: tuple[Any, ...]) -> None:
+        """Tells the truth what has become durable by a statement with these values."""
         before = self._last_id
         for row in database.execute(ROWS, (before,)):
             self._last_id = row[0]
             self.truth.committed(TruthRow(*row[1:]))
         if self._last_id == before:
-            self.truth.marked()
+            self.truth.marked(any(isinstance(value, str) and "turn.handled" in value for value in values))
 
     def opened(self) -> None:
         """Notes which rows were there before."""
@@ -210,5 +210,5 @@ class SimConnection:
             raise error
         rows = self.database.execute(sql, values).fetchall()
         if writes:
-            disk.observe(self.database)
+            disk.observe(self.database, values)
         return rows

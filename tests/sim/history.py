@@ -150,9 +150,9 @@ class Truth:
         self.handled = handled
         return before
 
-    def marked(self) -> None:
-        """Notes that something is durable that is no row."""
-        self._history.passed("mark")
+    def marked(self, handled: bool) -> None:
+        """Notes that something is durable that is no row: how far messages are handled, or something else."""
+        self._history.passed("handled" if handled else "mark")
 
     def note(self, text: str) -> None:
         """Passes on a problem."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parlatory.storage import ParlatoryError, StorageError, backup_data, restore_data
@@ -15,7 +14,7 @@ __all__ = ["Trouble"]
 
 
 # Behind what a process is killed best: what it wrote, told, asked, began or ended.
-MOMENTS = ("mark", "mark", "mark", "commit", "tool", "tool", "ask", "begin", "leave", "->")
+MOMENTS = ("handled", "handled", "mark", "commit", "tool", "tool", "ask", "begin", "leave", "->")
 
 
 class Trouble:
@@ -45,7 +44,6 @@ class Trouble:
         self._kinds = [kind for kind, chance in chances.items() if random.random() < chance]
         self._kinds += [self._ambush] * self._kinds.count(self._ambush)  # it may have to wait for long
         self._kinds.append(self._webhook)
-        self._backup: Path | None = None
         self._restores = 0
 
     async def run(self, seconds: float) -> None:
@@ -152,22 +150,20 @@ class Trouble:
             world.kill()  # its supervisor has lost patience
 
     async def _restore(self) -> None:
-        """Makes a backup of the live server; the next time restores it: everything since is as if it had not been."""
+        """Makes a backup of the live server, and restores it after a while: what came since never was."""
         world = self._world
-        if self._backup is None:
-            if world.host is not None and world.host.ready:
-                self._restores += 1
-                self._backup = world.host.disk.directory.parent / f"backup {self._restores}"
-                world.history.add("backup", self._restores)
-                backup_data(world.host.disk.directory, self._backup)
+        if world.host is None or not world.host.ready:
             return
+        self._restores += 1
+        backup = world.host.disk.directory.parent / f"backup {self._restores}"
+        restored = backup.parent / f"restored {self._restores}"
+        world.history.add("backup", self._restores)
+        backup_data(world.host.disk.directory, backup)
+        await asyncio.sleep(world.random.choice((0.3, 1.0)) * world.random.random())
         await (self._stop() if world.random.random() < 0.5 else self._kill())
-        if world.host is not None:
-            return
-        restored = self._backup.parent / f"restored {self._restores}"
-        restore_data(self._backup, restored)
-        self._backup = None
-        world.restored(restored)
+        if world.host is None:
+            restore_data(backup, restored)
+            world.restored(restored)
 
     async def _jump(self) -> None:
         """Sets the clock of the server, as somebody does by hand."""
