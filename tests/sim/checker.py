@@ -4,6 +4,7 @@ in `wire.py`, `history.py` and `people.py`.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -81,10 +82,10 @@ class Turns:
             return True
         # It may have been stopped where its agent was called, or was about to be: in a later process, but not when a
         # later turn has begun there.
-        first = min((one.process for one in self.begun[seq]), default=0)
+        begun = [one.process for one in self.begun[seq]]
+        first, latest = min(begun, default=0), max(begun, default=0)
         later = [one.process for turn, attempts in self.begun.items() if turn > seq for one in attempts]
-        last = min((process for process in later if process >= first), default=first)
-        last = max(last, *(one.process for one in self.begun[seq]), first)
+        last = min((process for process in later if process >= latest), default=math.inf)
         stopped = any(turn == seq or (turn is None and first <= process <= last) for process, turn in self.stops)
         return self.timed or stopped
 
