@@ -70,6 +70,7 @@ class Handler:
                 self._timer.cancel()
             self._end(True)
         if task.cancelled():
+            coroutine.close()  # where it was stopped in the step that started it, it has not begun
             return "stopped"
         error = task.exception()
         if error is None:

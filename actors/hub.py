@@ -17,18 +17,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
-from ..storage import CorruptRow, Row
+from ..storage import Row
 from .events import Closed, DeltaTold, DraftEnded, DraftTold, Event, Live, Presence, RowsTold, Signal, TurnTold
+from .row_runs import RUN_ROWS_MAX, runs, sound
 
-__all__ = ["Hub", "HubDraft", "HubLog", "Sink", "Subscription", "runs", "sound"]
+__all__ = ["Hub", "HubDraft", "HubLog", "Sink", "Subscription"]
 
 FAN_OUT_MAX = 256
-RUN_ROWS_MAX = 200
-RUN_BYTES_MAX = 1 << 20
 PUMP_BYTES_MAX = 64 << 10
 TAIL_ROWS_MAX = 256
 TAIL_BYTES_MAX = 4 << 20
@@ -206,9 +205,11 @@ class Hub:
         self._draft: HubDraft | None = None
         self._tail: deque[Row] = deque()
         self._tail_bytes = 0
-        # States of turns are numbered. Who was lagging learns the last `queued` and the last other one.
+        # States of turns are numbered. Who was lagging learns the last one of each kind: of turns that queue, of those
+        # that end without having begun, and of that which runs or ran last.
         self._turns_told = 0
-        self._last_turns: dict[bool, tuple[int, TurnTold]] = {}
+        self._last_turns: dict[str, tuple[int, TurnTold]] = {}
+        self._begun: int | str | None = None
         self._presence_timer: asyncio.TimerHandle | None = None
         self._presence_at = float("-inf")
 
@@ -270,10 +271,25 @@ class Hub:
     def tell_turn(self, event: TurnTold) -> None:
         """Tells the state of a turn, behind the rows committed before; who lags learns the last one when it is live."""
         self._turns_told += 1
-        self._last_turns[event.state == "queued"] = self._turns_told, event
+        self._keep_turn(event)
         if self._live:
             self._schedule_telling()
             self._fresh_events.append((self._turns_told, event))
+
+    def _keep_turn(self, event: TurnTold) -> None:
+        """Keeps a state for those who lag, in place of what it says as well."""
+        last = self._last_turns
+        kind = "queued" if event.state == "queued" else "skipped"
+        if event.state == "running":
+            kind, self._begun = "running", event.id
+            last.pop("ended", None)
+        elif event.id == self._begun:
+            kind = "ended"
+            if event.state != "stopped":  # which alone does not say that it ran
+                last.pop("running", None)
+        if kind != "queued" and "queued" in last and last["queued"][1].id == event.id:
+            del last["queued"]
+        last[kind] = self._turns_told, event
 
     def open_draft(self, draft: HubDraft) -> None:
         """Tells that a turn has begun to write."""
@@ -556,31 +572,3 @@ class Hub:
                 subscription.tell(event, ("", ""))
         if rest := subscriptions[FAN_OUT_MAX:]:
             asyncio.get_running_loop().call_soon(self._tell_presence_to, event, rest)
-
-
-def sound(rows: list[Row], conversation: str) -> list[Row]:
-    """Returns the rows in front of the first corrupt one, which would spoil a frame; raises CorruptRow if none is."""
-    for index, row in enumerate(rows):
-        try:
-            row.check(conversation)
-        except CorruptRow:
-            if not index:
-                raise
-            return rows[:index]
-    return rows
-
-
-def runs(rows: Sequence[Row], rows_max: int = RUN_ROWS_MAX, bytes_max: int = RUN_BYTES_MAX) -> Iterator[Sequence[Row]]:
-    """Cuts rows into runs that one frame may hold: at most `rows_max` rows and `bytes_max` bytes, at least one row."""
-    if len(rows) == 1:
-        yield rows
-        return
-    start = size = 0
-    for index, row in enumerate(rows):
-        length = len(row.json()) + 1  # and its comma
-        size += length
-        if index > start and (size > bytes_max or index - start == rows_max):
-            yield rows[start:index]
-            start, size = index, length
-    if start < len(rows):
-        yield rows[start:]

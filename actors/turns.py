@@ -87,6 +87,9 @@ class TurnLane:
         self._draft: Draft | None = None
         # The finish of the draft that was the answer of the running turn: its message is marked as handled already.
         self._answer: str | None = None
+        # The turn that is over and whose mark storage refused: its end is told, and another one begins, when that is
+        # durable. Otherwise a crash would deliver both again, and only the first would be known to have begun.
+        self._owed: int | None = None
         # What a draft became whose row storage refused; it goes with the next batch of the lane.
         self._unsaved: tuple[NewRow, ...] = ()
         # Ends of drafts that are being committed, and queued turns that are being cancelled.
@@ -115,7 +118,7 @@ class TurnLane:
     @property
     def busy(self) -> bool:
         """Says that a turn runs or waits."""
-        return self._turn is not None or self._waiting > 0 or self._behind
+        return self.state[0] != "idle"
 
     @property
     def conversation(self) -> Conversation:
@@ -140,8 +143,9 @@ class TurnLane:
     @property
     def state(self) -> tuple[TurnState, int | None]:
         """Is what a turn is doing now, and which."""
-        if self._turn is not None:
-            return "running", self._turn
+        running = self._turn or self._owed
+        if running is not None:
+            return "running", running
         return ("queued" if self._waiting or self._behind else "idle"), None
 
     @property
@@ -311,6 +315,8 @@ class TurnLane:
         runtime = self._conversation.runtime
         marks = self.marks
         try:
+            if not runtime.draining:
+                await self._settle_owed()
             row = None if runtime.draining else await marks.next()
             if runtime.draining:
                 return
@@ -331,6 +337,13 @@ class TurnLane:
             await self._drop()
         if row is not None or (marks.marked and not marks.busy):
             self._look()
+
+    async def _settle_owed(self) -> None:
+        """Makes durable what storage refused at the end of a turn, and tells that end."""
+        if self._owed is not None:
+            await self._settle(Batch())
+            owed, self._owed = self._owed, None
+            self._tell(owed, "error")
 
     def _stall(self, error: Exception) -> None:
         logger.error("the turn lane of %r stops", self._conversation.name, exc_info=error)
@@ -388,7 +401,7 @@ class TurnLane:
         if self._newest > row.seq and not self._decides(row):  # another one came just before it began
             handler.stop("stop")
         self.watched(bool(self._conversation.hub.subscriptions))
-        state: TurnState = "error"  # what cannot be made durable is not told as done
+        state: TurnState | None = None
         try:
             state = await self._play(row, attempt, earlier, handler)
         finally:
@@ -396,7 +409,9 @@ class TurnLane:
             cut = self._cut(handler)
             self._turn = self.turn = self._handler = None
             self.watched(True)
-            if not cut:
+            if state is None:  # it could not be made durable
+                self._owed = None if cut else row.seq
+            elif not cut:
                 self._tell(row.seq, state)
 
     def _cut(self, handler: Handler) -> bool:

@@ -148,5 +148,9 @@ class Outbox:
         """Returns the messages of a conversation."""
         return [entry for entry in self._entries.values() if entry.conversation == conversation]
 
+    def all(self) -> list[Outgoing]:
+        """Returns all messages."""
+        return list(self._entries.values())
+
     def _put_back(self, entry: Outgoing) -> None:
         heappush(self._unsent.setdefault(entry.conversation, []), (entry.request, entry))

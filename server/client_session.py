@@ -204,8 +204,8 @@ class ClientSession:
             if isinstance(error, ClientClosed):
                 subscription.close()  # nobody wants what is buffered
             self._end(subscription, error)
-            for entry in self._outbox.of(subscription.conversation):
-                self._fail_send(entry, error)
+        for entry in self._outbox.all():
+            self._fail_send(entry, error)
         for request in (*self._pages, *self._cancels):
             self._effects.append(Failed(request, error))
         self._pages.clear()

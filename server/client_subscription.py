@@ -42,6 +42,8 @@ Status: TypeAlias = Literal["connecting", "replaying", "live", "offline", "close
 REOPENS_MAX = 3
 """Opens in a row that brought nothing, after which the socket is given up: its server does not do what it says."""
 
+TURN_ROWS_MAX = 64
+
 # What a row costs beside its message.
 ROW_BYTES = 200
 
@@ -98,8 +100,9 @@ class Subscription:
         # The draft that could not be followed, however often it was told anew; and how often that was, in a row.
         self._given_up: str | None = None
         self._draft_reopens = 0
-        # The last row of a turn on this socket: a draft's end names it.
-        self._turn_row: StoredMessage | None = None
+        # Rows on this socket of the turn that writes: the end of its draft names one. Where the subscription lagged,
+        # rows of others come in between.
+        self._turn_rows: deque[StoredMessage] = deque(maxlen=TURN_ROWS_MAX)
         # Behind the last row of this socket.
         self._received = position
         # Opens of this socket that are not answered; while there are any, rows belong to a position that was given up.
@@ -135,7 +138,7 @@ class Subscription:
         """Returns the `open` of a new socket. What is buffered is dropped: it comes again."""
         self._drop_buffer()
         self.events.drop_ends()
-        self._turn_row = None
+        self._turn_rows.clear()
         self._received = self.applied
         self._paused = False
         self._fruitless = 0
@@ -211,8 +214,8 @@ class Subscription:
                     break
                 decoded = decode_row(self.conversation, row)
                 self._append(decoded, ROW_BYTES + len(row.message))
-                if isinstance(decoded, StoredMessage) and decoded.turn is not None:
-                    self._turn_row = decoded
+                if row.turn is not None and row.turn == self._writes and isinstance(decoded, StoredMessage):
+                    self._turn_rows.append(decoded)
                 seq, at = row.seq, row.at
                 self._fruitless = 0
             self._received = Position(epoch, seq, at)
@@ -233,6 +236,8 @@ class Subscription:
         if seq > self._received.seq:
             return self._again()
         self._fruitless = 0
+        if self.status == "live":
+            self.turns.lagged()
         self.status = "live"
         # A subscription that lagged still holds the draft: its end follows.
         self.events.settle(None if self._draft is None else self._draft.id, self._appended)
@@ -288,9 +293,10 @@ class Subscription:
         if known is None or known.id != frame.id:
             return
         message = known.message
-        row = self._turn_row
-        if row is not None and row.seq == frame.seq and isinstance(row.message, AssistantMessage):
-            message = row.message  # a subscription that lagged was not told the last deltas
+        for row in self._turn_rows:
+            if row.seq == frame.seq and isinstance(row.message, AssistantMessage):
+                message = row.message  # a subscription that lagged was not told the last deltas
+        self._turn_rows.clear()
         self.events.ended(Draft(known.id, known.turn, message, frame.finish, frame.seq), self._appended, size)
 
     def turn(self, turn: TurnState) -> None:
@@ -313,6 +319,12 @@ class Subscription:
         self._drop_buffer()
         self.events.clear()
         return encode(Close(conversation=self.conversation)) if self._subscribed or self._opens else None
+
+    @property
+    def _writes(self) -> int | str | None:
+        """Is the turn of the draft whose end is to come."""
+        draft = self._draft or self.events.shown
+        return None if draft is None else draft.turn
 
     def _again(self) -> bytes:
         self._fruitless += 1

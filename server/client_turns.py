@@ -1,7 +1,8 @@
 """What an agent does, out of what a server tells of its turns. Pure.
 
-At most one turn runs, others may be queued. A subscription that lagged hears only the last state, so ends are missed:
-a turn that runs shows that no other one does any more, and so does the end of one that was not queued.
+At most one turn runs, others may be queued. A subscription that lagged hears only the last states, so ends are missed:
+a turn that runs shows that no other one does any more, and so does the end of one that ran. Only one that was queued
+and is stopped may not have run. Whether others are still queued nobody knows behind a lag.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ __all__ = ["Turns"]
 
 QUEUED_MAX = 1000
 """Queued turns that are remembered; above that the oldest is forgotten."""
-
-_ENDS = frozenset({"done", "stopped", "error"})
 
 
 class Turns:
@@ -41,9 +40,16 @@ class Turns:
         self._queued.clear()
         self.told(turn)
 
+    def lagged(self) -> None:
+        """The subscription lagged, and hears the last states next."""
+        self._queued.clear()
+        if self._last.state == "queued":
+            self._last = TurnState("idle")
+
     def told(self, turn: TurnState) -> None:
         """Takes in a state."""
         self._last = turn
+        self._queued.pop(None, None)  # which one it was that waited, the answer to `open` did not say
         was_queued = self._queued.pop(turn.id, None) is not None
         if turn.state == "queued":
             self._queued[turn.id] = turn
@@ -51,5 +57,5 @@ class Turns:
                 del self._queued[next(iter(self._queued))]
         elif turn.state == "running":
             self._running = turn
-        elif not (was_queued and turn.state in _ENDS):
+        elif not (was_queued and turn.state == "stopped"):
             self._running = None

@@ -422,11 +422,13 @@ async def test_an_answer_that_storage_refuses_ends_and_is_kept_for_the_next_batc
 
     faults.submits = refusing
     await play.send("hi")
-    await sink.until(lambda sink: (1, "error") in sink.turns)
+    await sink.until(lambda sink: bool(sink.finishes))
     assert sink.finishes == [(None, "error")]
     await until(lambda: play.record.lane.quiet)
+    assert sink.turns == [(1, "running")], "its end is told behind its row"
     await clock.advance(1)
     await sink.until(lambda sink: sink.last_seq() == 2)
+    await sink.until(lambda sink: (1, "error") in sink.turns)
     assert (await rows_of(play.record))[1] == (2, "assistant", "re hi", 1, "error")
     await play.record.lane.join()
     assert await play.handled() == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -40,6 +41,16 @@ async def test_one_that_is_stopped_before_it_begins_does_not_begin() -> None:
     handler.stop("stop")
     assert await handler.run(fail()) == "stopped"
     assert await handler.over()
+
+
+async def test_one_that_is_stopped_in_the_step_that_begins_it_leaves_nothing() -> None:
+    """Warnings are errors: its coroutine would complain that nobody has awaited it."""
+    handler = made()
+    running = asyncio.ensure_future(handler.run(fail()))
+    await asyncio.sleep(0)
+    handler.stop("stop")
+    assert await running == "stopped"
+    gc.collect()
 
 
 async def test_one_that_is_over_is_not_stopped() -> None:

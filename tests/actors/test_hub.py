@@ -7,7 +7,8 @@ import pytest
 
 from parlatory.actors import Closed, Event, Live, Presence, RowsTold, Signal, TurnTold
 from parlatory.actors import hub as hub_module
-from parlatory.actors.hub import Hub, Subscription, runs
+from parlatory.actors.hub import Hub, Subscription
+from parlatory.actors.row_runs import runs
 from parlatory.storage import Batch, Committed, Engine, NewRow, Row, StorageFull
 
 from .fakes import Clock, GatedLog, Recorder, batch, steps, until

@@ -404,24 +404,28 @@ async def refusing(play: Play, error: Exception, times: int) -> Faults:
     return faults
 
 
-async def test_a_turn_whose_mark_cannot_be_committed_ends_with_an_error_and_is_marked_later(
+async def test_a_turn_whose_mark_cannot_be_committed_ends_with_an_error_once_it_is_marked(
     play: Play, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     faults = await refusing(play, StorageFull("no space"), 2)
     sink = Recorder()
     await sink.open(play.record)
     await play.send("one", "two")
-    await sink.until(lambda sink: (1, "error") in sink.turns)
-    await until(lambda: play.record.lane.quiet)
+    await until(lambda: faults.refused == 1 and play.record.lane.quiet)
     assert not play.record.lane.idle, "the record must not be let go: it has work"
     assert "no space" in caplog.text
     await clock.advance(turns_module.RETRY_S)
-    await sink.until(lambda sink: (2, "error") in sink.turns)
-    await until(lambda: play.record.lane.quiet)
+    await until(lambda: faults.refused == 2 and play.record.lane.quiet)
     assert await play.marked()
+    assert play.record.lane.state == ("running", 1)
+    assert play.record.lane.busy
     await clock.advance(turns_module.RETRY_S)
     assert faults.refused == 2, "the second pause is longer"
+    assert sorted(sink.turns) == [(1, "running"), (2, "queued")], "no end is told that is not durable"
+    assert play.stage.texts() == ["one"], "nor does the next turn begin: a crash would not know that it has"
     await clock.advance(turns_module.RETRY_S)
+    await sink.until(lambda sink: (2, "done") in sink.turns)
+    assert sink.turns[2:] == [(1, "error"), (2, "running"), (2, "done")]
     await until(lambda: play.record.lane.quiet and not play.record.lane.marks.marked)
     assert not await play.marked()
     assert play.stage.texts() == ["one", "two"]

@@ -156,11 +156,16 @@ class Stage:
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls a function as if in a step of the loop."""
-        asyncio._set_running_loop(self.loop)
+        before = self.simulation.enter(self.loop)
         try:
             return function(*arguments)
         finally:
-            asyncio._set_running_loop(None)
+            self.simulation.leave(before)
+            self._step_out()
+
+    def _step_out(self) -> None:
+        """Leaves no loop behind as the running one."""
+        self.simulation.leave(self.simulation.enter(None))
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self.loop.create_task(work)
@@ -171,7 +176,7 @@ class Stage:
         """Runs the loop up to a time."""
         end = self.simulation.now + seconds
         while True:
-            while self.loop.has_ready:
+            while self.loop._ready:
                 self.loop.step()
             when = self.loop.next_timer()
             if when is None or when > end:
@@ -179,6 +184,7 @@ class Stage:
             self.simulation.now = max(self.simulation.now, when)
             self.loop.fire_timers(self.simulation.now)
         self.simulation.now = end
+        self._step_out()
         assert not self.simulation.problems, self.simulation.problems
 
     def strike(self) -> None:

@@ -19,11 +19,12 @@ class Edit(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Is a fault: its name, its edits, and a pattern of what is found."""
+    """Is a fault: its name, a pattern of what is found, its edits, and the first seed to try: one that found it."""
 
     name: str
     found: str
     edits: tuple[Edit, ...]
+    seed: int = 0
 
 
 HISTORY = "gap without reset|live at another place|duplicate or reorder|lost|no rest|committed row missing"
@@ -39,6 +40,7 @@ FAULTS = (
                 "                    asyncio.ensure_future(self._handle(item))\n",
             ),
         ),
+        2,
     ),
     Fault(
         "broadcast before commit",
@@ -81,6 +83,7 @@ FAULTS = (
                 "        return record.hub.subscribe(sink, principal, self.head)\n",
             ),
         ),
+        3,
     ),
     Fault(
         "subscribe, then send history",
@@ -116,6 +119,7 @@ FAULTS = (
                 "        return record.hub.subscribe(sink, principal, self.head)\n",
             ),
         ),
+        2,
     ),
     Fault(
         "ack before commit",
@@ -153,10 +157,11 @@ FAULTS = (
                 "            acknowledged = True\n            seen[frame.client_id] = committed.seq\n",
             ),
         ),
+        9,
     ),
     Fault(
         "seq consumed by a refused append",
-        "seq gap|told before committed|no rest|gap without reset",
+        "seq gap|told before committed|no rest|gap without reset|below its head",
         (
             Edit(
                 "storage/committer.py",
@@ -167,10 +172,11 @@ FAULTS = (
                 "            partition.head = tip.head\n",
             ),
         ),
+        2,
     ),
     Fault(
         "checkpoint that drops a commit",
-        "lost|told before committed|seq gap|before commit",
+        "lost|told before committed|seq gap|before commit|lacks its message",
         (
             Edit(
                 "storage/sqlite.py",
@@ -184,7 +190,7 @@ FAULTS = (
     ),
     Fault(
         "cursor moved by a signal",
-        "gap without reset|another place|answered",
+        "gap without reset|another place|answered|before row|before its rows",
         (
             Edit(
                 "actors/hub.py",
@@ -192,6 +198,7 @@ FAULTS = (
                 "            if subscription.sink is not sender:\n                subscription.position += 1\n",
             ),
         ),
+        10,
     ),
     Fault(
         "sends overtake each other while their actor is being loaded",
@@ -212,5 +219,120 @@ FAULTS = (
                 "        await self._perform_on_record(frame, grant)\n",
             ),
         ),
+        38,
+    ),
+    Fault(
+        "delta before live",
+        "delta before live|delta of a draft that was not told",
+        (
+            Edit(
+                "actors/hub.py",
+                "                self._tell_draft_to(ephemeral, tuple(self._live))\n",
+                "                for subscription in tuple(self._subscriptions):\n"
+                "                    if subscription.live or not subscription.sink.writable:\n"
+                "                        continue\n"
+                "                    if isinstance(ephemeral, DeltaTold):\n"
+                "                        self._hand(subscription, ephemeral)\n"
+                "                self._tell_draft_to(ephemeral, tuple(self._live))\n",
+            ),
+        ),
+    ),
+    Fault(
+        "draft end before row",
+        "draft end before row|draft end that its row does not fit|rows between",
+        (
+            Edit(
+                "actors/draft.py",
+                "                await self._lane.commit_draft(self, row)\n",
+                "                self._lane.end_draft(self, self._lane.conversation.head + 1)\n"
+                "                await self._lane.commit_draft(self, row)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "mark before row",
+        "unanswered|a draft that never ends|a turn that never ends|the draft assembled",
+        (
+            Edit(
+                "actors/turns.py",
+                "                await self._settle(Batch(rows=(row,)), told)\n",
+                "                await self._settle(Batch())\n"
+                "                await self._conversation.commit(Batch(rows=(row,)), told)\n",
+            ),
+        ),
+        24,
+    ),
+    Fault(
+        "mark lost",
+        "runs again, though its answer|mark is durable|answered twice",
+        (
+            Edit(
+                "actors/turns.py",
+                "                await self._settle(Batch(rows=(row,)), told)\n",
+                "                await self._conversation.commit(Batch(rows=(row,), deletes=deletes), told)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "queued message in the prompt",
+        "queued message in the prompt",
+        (
+            Edit(
+                "actors/turn_log.py",
+                '        if not (row.turn is None and row.role == "user" and row.seq > turn) and not (',
+                "        if not (",
+            ),
+        ),
+        2,
+    ),
+    Fault(
+        "second run of a started tool",
+        "second run of a started tool",
+        (
+            Edit(
+                "actors/tools.py",
+                "            if job.options.idempotent:\n                return False\n            job.answer(",
+                "            if job.function is not None:\n                return False\n            job.answer(",
+            ),
+        ),
+        29,
+    ),
+    Fault(
+        "end of a stopped turn before its mark",
+        "mark is durable|its end was told",
+        (
+            Edit(
+                "actors/turns.py",
+                "            skipped = await self.marks.skip_turn(turn)\n",
+                "            if self._turn != turn:\n"
+                '                self._tell(turn, "stopped")\n'
+                "            skipped = await self.marks.skip_turn(turn)\n",
+            ),
+        ),
+        12,
+    ),
+    Fault(
+        "restored without an epoch of its own",
+        "lost|duplicate|another one in the file|no rest|gap|answered|told before|the file has|mark",
+        (
+            Edit(
+                "storage/backup.py",
+                "            _renew_epoch(copy)\n",
+                "",
+            ),
+        ),
+        9,
+    ),
+    Fault(
+        "revocation that stops new opens only",
+        "told behind a revocation",
+        (
+            Edit(
+                "server/connection.py",
+                '            self._subscriptions[conversation].end("forbidden")\n',
+                "            pass\n",
+            ),
+        ),
+        29,
     ),
 )

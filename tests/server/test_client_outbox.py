@@ -32,6 +32,11 @@ def test_the_frame() -> None:
     assert json.loads(frame) == {"type": "send", "conversation": 'a/"', "clientId": "id", "message": {"role": "user"}}
 
 
+def test_all_of_them() -> None:
+    filled = Filled("a1", "b1")
+    assert filled.outbox.all() == [filled.entries["a1"], filled.entries["b1"]]
+
+
 def test_oldest_first_over_all_conversations() -> None:
     filled = Filled("a1", "b1", "a2", "b2")
     assert filled.take() == ["a1", "b1", "a2", "b2"]

@@ -410,11 +410,17 @@ def test_the_end_of_everything() -> None:
     desk = Desk()
     subscription = desk.open()
     entry, page, signal = desk.send("m1"), desk.session.page(D, 5, 2), desk.session.signal(C, "n", None)
+    elsewhere = desk.session.send(D, "m2", BODY, desk.now)
+    assert elsewhere is not None
     error = ClientClosed("x")
     desk.session.end(error)
     assert [effect.status for effect in desk.done(StatusChanged)][-1:] == ["closed"]
     assert desk.done(Ended) == [Ended(subscription)]
-    assert desk.done(Failed) == [Failed(entry.request, error), Failed(page, error)]
+    assert desk.done(Failed) == [
+        Failed(entry.request, error),
+        Failed(elsewhere.request, error),
+        Failed(page, error),
+    ]
     assert desk.done(Done) == [Done(signal or 0, False)]
     assert desk.session.error is error
 

@@ -197,6 +197,19 @@ def test_live_above_the_position_opens_again() -> None:
     assert asked(sub.live(1))["after"] == 0
 
 
+def test_who_lagged_forgets_what_was_queued() -> None:
+    """Where both ends fell into the lag nobody tells them: only the last one is told."""
+    sub = subscription()
+    sub.turn(TurnState("queued", 1))
+    sub.live(0)
+    assert sub.turns.now == TurnState("queued", 1), "this is what it was told since its opening"
+    sub.turn(TurnState("queued", 2))
+    sub.rows(rows(1, 2))
+    sub.live(2)
+    sub.turn(TurnState("done", 2))
+    assert sub.turns.now == TurnState("done", 2)
+
+
 def test_a_server_that_never_fills_the_hole_is_given_up() -> None:
     sub = subscription()
     for _ in range(REOPENS_MAX):

@@ -21,9 +21,9 @@ def delta(start: int, text: str = "x", id: str = "d") -> Delta:
     return Delta(conversation=C, id=id, start=start, to=start + 1, ops=[Op(add=text)])
 
 
-def answer(seq: int, text: str) -> Rows:
+def answer(seq: int, text: str, turn: int = 1) -> Rows:
     message = msgspec.Raw(b'{"role":"assistant","content":"%b"}' % text.encode())
-    row = RowFrame(seq=seq, at=at(seq), by="agent", turn=1, message=message)
+    row = RowFrame(seq=seq, at=at(seq), by="agent", turn=turn, message=message)
     return Rows(conversation=C, epoch="e", rows=[row])
 
 
@@ -94,6 +94,15 @@ def test_who_lagged_gets_the_message_of_the_row() -> None:
     sub.live(1)
     sub.draft_end(end(1))
     assert drained(sub) == [1, ("xyz", "done")]
+
+
+def test_who_lagged_gets_the_message_of_the_row_though_others_came_behind_it() -> None:
+    sub = listening()
+    sub.draft_set(told("x"))
+    sub.rows(answer(1, "xyz"))
+    sub.rows(answer(2, "another", turn=2))
+    sub.draft_end(end(1))
+    assert drained(sub) == [1, 2, ("xyz", "done")]
 
 
 def test_a_draft_that_became_no_row() -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from .history import Truth, TruthRow
 from .loop import SimLoop, Simulation
 
-__all__ = ["Disk", "read_file"]
+__all__ = ["FILE", "Disk", "read_file"]
 
 FILE = "parlatory.sqlite"
 ROWS = """
@@ -34,6 +34,7 @@ FROM message AS m JOIN conversation AS c ON c.id = m.conversation WHERE m.id > ?
 HANDLED = (
     "SELECT c.name, k.value FROM key AS k JOIN conversation AS c ON c.id = k.conversation WHERE k.key = 'turn.handled'"
 )
+KEY = "SELECT k.value FROM key AS k JOIN conversation AS c ON c.id = k.conversation WHERE c.name = ? AND k.key = ?"
 # What a fault is called in commands, and what SQLite calls it.
 NAMES = {
     "full": "SQLITE_FULL",
@@ -96,15 +97,25 @@ class Disk:
                 return kind
         return None
 
-    def observe(self, database: sqlite3.Connection) -> None:
-        """Tells the truth what has become durable."""
-        for row in database.execute(ROWS, (self._last_id,)):
+    def observe(self, database: sqlite3.Connection, values: tuple[Any, ...]) -> None:
+        """Tells the truth what has become durable by a statement with these values."""
+        before = self._last_id
+        for row in database.execute(ROWS, (before,)):
             self._last_id = row[0]
             self.truth.committed(TruthRow(*row[1:]))
+        if self._last_id == before:
+            self.truth.marked(any(isinstance(value, str) and "turn.handled" in value for value in values))
 
     def opened(self) -> None:
         """Notes which rows were there before."""
         self._last_id = sum(map(len, self.truth.rows.values()))
+        self.truth.stored = self._stored
+
+    def _stored(self, conversation: str, key: str) -> bytes | None:
+        """Reads a key in the step in which somebody wants to know what is durable."""
+        for (value,) in self._connections[0].database.execute(KEY, (conversation, key)):
+            return bytes(value, "utf-8") if isinstance(value, str) else bytes(value)
+        return None
 
     def reread(self) -> None:
         """Compares the file with the truth; to be called while a killed process still has it open, or after its end.
@@ -199,5 +210,5 @@ class SimConnection:
             raise error
         rows = self.database.execute(sql, values).fetchall()
         if writes:
-            disk.observe(self.database)
+            disk.observe(self.database, values)
         return rows

@@ -40,7 +40,7 @@ class Network:
         choice = simulation.random.choice
         self.simulation = simulation
         self.latency_s = choice(((0.0, 0.0005), (0.0002, 0.01), (0.001, 0.2)))
-        self.piece_bytes = choice((300, 3000, 1 << 16))
+        self.piece_bytes = choice((500, 3000, 1 << 16))
         # A slow line has a window that lets a page through between two beats: a client takes a silent one for dead.
         self.slow = self.latency_s[1] > 0.1
         self.window_bytes = choice((20_000, 1 << 20) if self.slow else (500, 8000, 1 << 20))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .checker import judge
+from .history import History
 from .loop import SimulatedFailure
 from .people import Person
 from .trouble import Trouble
@@ -25,12 +26,11 @@ REST_LIMIT_S = 400.0
 
 
 class Outcome(NamedTuple):
-    """Is how a run ended: what was wrong, and what a repetition has in common with it."""
+    """Is how a run ended: what was wrong, and what a repetition has in common with it. Holds nothing of the world."""
 
     seed: int
     problems: list[str]
-    digest: str
-    history: list[str]
+    history: History
     rows: int
     steps: int
 
@@ -71,8 +71,9 @@ def _run(seed: int, directory: Path) -> Outcome:
         sys.unraisablehook = hook
         if collecting:
             gc.enable()
+    world.history.release()
     rows = sum(map(len, world.truth.rows.values()))
-    return Outcome(seed, problems, world.history.digest(), world.history.lines(), rows, world.simulation.steps)
+    return Outcome(seed, problems, world.history, rows, world.simulation.steps)
 
 
 def _tear_down(world: World) -> None:
@@ -91,7 +92,7 @@ async def _live(world: World, people: list[Person]) -> None:
     world.start()
     people += [Person(world, number) for number in range(random.randint(2, 4))]
     lives = [asyncio.ensure_future(person.live()) for person in people]
-    await trouble.run(random.choice((1.0, 3.0, 8.0)))
+    await trouble.run(random.choice((0.8, 2.0, 5.0)))
     world.trouble = False
     world.history.add("heal")
     await trouble.heal()
@@ -118,6 +119,8 @@ async def _come_to_rest(world: World, people: list[Person]) -> None:
     while calm < 3:
         await asyncio.sleep(0.5)
         assert world.host is not None and world.host.runtime is not None
+        for person in people:
+            await person.look()
         waiting = [one for person in people for one in person.waiting_for()]
         waiting += [f"the lane of {name}" for name in world.host.busy()]
         calm = 0 if waiting or not all(task.done() for task in settled) else calm + 1
@@ -138,24 +141,25 @@ def failures(seeds: Iterable[int]) -> Iterable[Outcome]:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs `SEED`, showing its history, or `FIRST:LAST`, stopping at the first failure with `-x`."""
+    """Runs `SEED`, showing its history; or `FIRST:LAST` or `SEED,SEED`, stopping at the first failure with `-x`."""
     say: Any = print
     first, colon, last = arguments[0].partition(":")
-    if not colon:
-        outcome = run_seed(int(first))
-        say(*outcome.history, sep="\n")
+    seeds = range(int(first), int(last)) if colon else [int(seed) for seed in first.split(",")]
+    if len(seeds) == 1 and not colon:
+        outcome = run_seed(seeds[0])
+        say(*outcome.history.lines(), sep="\n")
         say(*outcome.problems, sep="\n")
-        say(f"seed {outcome.seed}: {outcome.rows} rows, {outcome.steps} steps, digest {outcome.digest}")
+        say(f"seed {outcome.seed}: {outcome.rows} rows, {outcome.steps} steps, digest {outcome.history.digest()}")
         return bool(outcome.problems)
-    started, failed, done = time.perf_counter(), 0, int(last)
-    for outcome in failures(range(int(first), int(last))):
+    started, failed, done = time.perf_counter(), 0, len(seeds)
+    for outcome in failures(seeds):
         failed += 1
         say(f"seed {outcome.seed}:", outcome.problems[0], sep="\n", flush=True)
         if "-x" in arguments:
-            done = outcome.seed + 1
+            done = seeds.index(outcome.seed) + 1
             break
     seconds = time.perf_counter() - started
-    say(f"{failed} failed; {seconds:.1f} s, {(done - int(first)) / seconds:.1f} schedules/s")
+    say(f"{failed} failed; {seconds:.1f} s, {done / seconds:.1f} schedules/s")
     return bool(failed)
 
 

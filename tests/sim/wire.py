@@ -2,22 +2,28 @@
 
 The network hands in the bytes of both directions. A `Wire` per connection takes the frames out of them and
 follows each subscription: that a position is accepted or refused as it must be, that rows come without gap,
-duplicate or reorder, that nothing is told before it is in the file, that acks name rows, and that sends commit
-in the order in which they came.
+duplicate or reorder, that nothing is told before it is in the file, that acks name rows, that sends commit
+in the order in which they came, that drafts grow without a hole into their rows, and that a turn is told as over
+once, when that is durable.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from websockets.frames import Opcode
 
-from .history import History, Truth, TruthRow
+from .history import TruthRow
+
+if TYPE_CHECKING:
+    from .world import World
 
 __all__ = ["Wire", "body_of"]
+
+ENDS = ("done", "error", "stopped")
 
 _decode = msgspec.json.Decoder().decode
 
@@ -63,22 +69,59 @@ class Frames:
         return opcode, _unmasked(payload, mask) if mask else payload
 
 
-class Told:
-    """Is what one subscription was told since its last `opened` or `reset`."""
+class DraftTold:
+    """Is a draft as one subscription knows it."""
 
-    def __init__(self, epoch: str, position: int) -> None:
+    def __init__(self, frame: dict[str, Any]) -> None:
+        self.id = frame["id"]
+        self.turn = frame["turn"]
+        self.index = frame["index"]
+        self.content = frame["message"]["content"]
+
+    def apply(self, op: dict[str, Any]) -> None:
+        """Does what an op says (PROTOCOL section 3)."""
+        if "add" in op and isinstance(self.content, str):
+            self.content += op["add"]
+            return
+        if isinstance(self.content, str):
+            self.content = [{"type": "text", "text": self.content}] if self.content else []
+        if "set" in op:
+            self.content[op["set"]] = op["part"]
+        elif "part" in op:
+            self.content.append(op["part"])
+        else:
+            kind, text = ("text", op["add"]) if "add" in op else ("reasoning", op["reasoning"])
+            if not self.content or self.content[-1]["type"] != kind:
+                self.content.append({"type": kind, "text": ""})
+            self.content[-1]["text"] += text
+
+
+class Told:
+    """Is what one subscription was told since its last `opened` or `reset`.
+
+    Attributes:
+        behind: a draft ended that was not told to its end: the subscription lags, so that `live` has to follow.
+    """
+
+    def __init__(self, epoch: str, position: int, at: float) -> None:
         self.epoch = epoch
         self.position = position
+        self.at = at
         self.live = False
+        self.draft: DraftTold | None = None
+        self.behind = False
+        self.drafts_ended: set[str] = set()
+        self.turns_ended: set[Any] = set()
 
 
 class Wire:
     """Is one connection as the world sees it."""
 
-    def __init__(self, number: int, history: History, truth: Truth) -> None:
+    def __init__(self, number: int, world: World) -> None:
         self.number = number
-        self._history = history
-        self._truth = truth
+        self._world = world
+        self._history = world.history
+        self._truth = world.truth
         self._down = Frames()
         self._up = Frames()
         self._told: dict[str, Told] = {}
@@ -100,6 +143,9 @@ class Wire:
             "page": self._page,
             "beat": self._beat,
             "turn": self._turn,
+            "draft": self._draft,
+            "delta": self._delta,
+            "draftEnd": self._draft_end,
             "closed": lambda frame: self._told.pop(frame["conversation"], None),
         }
 
@@ -118,6 +164,8 @@ class Wire:
                 self._opens[conversation].append(frame)
             elif frame["type"] == "send":
                 self._sends[conversation].append(frame["clientId"])
+            elif frame["type"] == "cancel":
+                self._world.model.stopped(conversation, frame.get("turn"))
 
     # -- from the server
 
@@ -128,6 +176,7 @@ class Wire:
             rule = self._rules.get(frame["type"])
             if rule is not None:
                 rule(frame)
+                self._judge_access(frame)
 
     def _welcome(self, frame: dict[str, Any]) -> None:
         self._principal = frame["principal"]
@@ -149,7 +198,8 @@ class Wire:
                 self.wrong(f"{asked!r} is not answered with from, reason {due}", frame)
                 break
             self._doubts[conversation] -= 1
-        self._told[conversation] = Told(frame["epoch"], start)
+        self._told[conversation] = Told(frame["epoch"], start, self._world.simulation.now)
+        self._truth.epoch = frame["epoch"].partition(".")[0]
 
     def _start(self, asked: dict[str, Any], frame: dict[str, Any]) -> tuple[int, str | None]:
         """Returns where an answer has to start, and the reason of its reset."""
@@ -173,6 +223,8 @@ class Wire:
         if told is None or frame["epoch"] != told.epoch:
             self.wrong("rows of no subscription", frame)
             return
+        if (told.draft is not None and not told.live) or told.behind:
+            self.wrong("rows between a draft and live", frame)
         for row in rows:
             if row["seq"] != told.position + 1:
                 kind = "duplicate or reorder" if row["seq"] <= told.position else "gap without reset"
@@ -186,9 +238,11 @@ class Wire:
         durable = self._truth.row(conversation, row["seq"])
         if durable is None:
             self.wrong(f"told before committed: the file ends at {self._truth.head(conversation)}", frame)
-        elif (row["by"], row.get("clientId"), row["message"]) != (
+        elif (row["by"], row.get("clientId"), row.get("turn"), row.get("finish"), row["message"]) != (
             durable.author,
             durable.client_id,
+            durable.turn,
+            durable.finish,
             _decode(durable.body),
         ):
             self.wrong(f"row {row['seq']} is another one in the file: {durable}", frame)
@@ -198,7 +252,7 @@ class Wire:
         if told is None or told.position != frame["seq"]:
             self.wrong(f"live at another place than {told and told.position}", frame)
         else:
-            told.live = True
+            told.live, told.behind = True, False
 
     def _ack(self, frame: dict[str, Any]) -> None:
         conversation, client_id, seq = frame["conversation"], frame["clientId"], frame["seq"]
@@ -224,7 +278,8 @@ class Wire:
             sends = self._sends[conversation]
             if client_id in sends:
                 sends[sends.index(client_id)] = ""
-            if frame["code"] not in ("busy", "rate", "draining", "internal"):
+            forbidden = frame["code"] == "forbidden" and (self._principal, conversation) in self._world.ever_forbidden
+            if frame["code"] not in ("busy", "rate", "draining", "internal") and not forbidden:
                 self.wrong("a send is refused for good", frame)
         elif "id" not in frame and conversation and frame["code"] != "draining":
             self._doubts[conversation] += 1
@@ -245,21 +300,97 @@ class Wire:
             if told is None or told.position != head:
                 self.wrong(f"a beat at another place than {told and told.position}", frame)
 
-    def _turn(self, frame: dict[str, Any]) -> None:
-        """The rows of a turn come before its end."""
+    # -- drafts
+
+    def _draft(self, frame: dict[str, Any]) -> None:
+        told = self._told.get(frame["conversation"])
+        if told is None:
+            self.wrong("a draft of no subscription", frame)
+            return
+        known = told.draft
+        if frame["id"] in told.drafts_ended:
+            self.wrong("a draft behind its end", frame)
+        elif known is not None and (known.id != frame["id"] or known.index > frame["index"]):
+            self.wrong(f"a draft while {known.id} is open, up to {known.index}", frame)
+        told.draft = DraftTold(frame)
+
+    def _delta(self, frame: dict[str, Any]) -> None:
+        told = self._told.get(frame["conversation"])
+        draft = None if told is None else told.draft
+        if told is None or not told.live:
+            self.wrong("delta before live", frame)
+        elif draft is None or draft.id != frame["id"]:
+            self.wrong("a delta of a draft that was not told", frame)
+        elif draft.index != frame["from"] or frame["to"] <= frame["from"] or told.behind:
+            self.wrong(f"a delta that does not follow on write {draft.index}", frame)
+        else:
+            draft.index = frame["to"]
+            for op in frame["ops"]:
+                draft.apply(op)
+
+    def _draft_end(self, frame: dict[str, Any]) -> None:
+        """A draft ends once, behind its row, and what was told of it is that row, unless it is told while it lags."""
         conversation = frame["conversation"]
         told = self._told.get(conversation)
-        if told is not None and frame["state"] in ("done", "error", "stopped"):
-            missing = [
-                row.seq for row in self._truth.rows.get(conversation, [])[told.position :] if row.turn == frame["id"]
-            ]
-            if missing:
-                self.wrong(f"the end of a turn before its rows {missing}", frame)
+        if told is None or told.draft is None or told.draft.id != frame["id"]:
+            self.wrong("a second draft end" if told and frame["id"] in told.drafts_ended else "an unknown draft", frame)
+            return
+        draft, told.draft = told.draft, None
+        told.drafts_ended.add(draft.id)
+        row = self._truth.row(conversation, frame.get("seq", 0))
+        if "seq" not in frame:
+            if frame["finish"] == "done" and draft.content:
+                self.wrong("a draft that is done and left no row", frame)
+        elif told.position < frame["seq"]:
+            self.wrong(f"draft end before row: told up to {told.position}", frame)
+        elif row is None or (row.turn, row.finish or "done") != (draft.turn, frame["finish"]):
+            self.wrong(f"a draft end that its row does not fit: {row}", frame)
+        elif _decode(row.body)["content"] != draft.content:
+            told.behind = True
+            if not _text(_decode(row.body)["content"]).startswith(_text(draft.content)):
+                self.wrong(f"the draft told is not its row: {draft.content!r}, {row}", frame)
+
+    def _turn(self, frame: dict[str, Any]) -> None:
+        """The rows of a turn come before its end, which is told once, when it is durable that nothing follows."""
+        conversation, turn = frame["conversation"], frame["id"]
+        told = self._told.get(conversation)
+        if told is None:
+            self.wrong("a turn of no subscription", frame)
+            return
+        if told.behind:
+            self.wrong("a turn between the end of a draft that was not told whole, and live", frame)
+        world = self._world
+        if turn in told.turns_ended:
+            self.wrong("a turn that was told as over", frame)
+        if frame["state"] not in ENDS and frame["state"] != "waiting":
+            return
+        missing = [row.seq for row in self._truth.rows[conversation][told.position :] if row.turn == turn]
+        if missing:
+            self.wrong(f"the end of a turn before its rows {missing}", frame)
+        told.turns_ended.add(turn)
+        ended = world.model.ended[world.model.place(conversation)]
+        if turn not in ended and not self._truth.is_handled(conversation, turn):
+            self.wrong("the end of a turn before its mark is durable", frame)
+        ended.add(turn)
+
+    # -- access
+
+    def _judge_access(self, frame: dict[str, Any]) -> None:
+        """A subscription that was there when its access was taken away gets nothing any more."""
+        told = self._told.get(frame.get("conversation", ""))
+        if told is not None and frame["type"] not in ("ack", "error", "page"):
+            since = self._world.forbidden.get((self._principal, frame["conversation"]))
+            if since is not None and told.at < since:
+                self.wrong(f"told behind a revocation at {since}", frame)
 
 
 def body_of(row: TruthRow) -> Any:
     """Returns the message of a row."""
     return _decode(row.body)
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 def _unmasked(payload: bytes, mask: bytes) -> bytes:

@@ -1,23 +1,25 @@
 """One simulated world: a server on its disk, clients on a network, and whoever makes trouble.
 
-Fault model, before everything else. In a run there are 1 to 3 conversations and 2 to 4 clients that send (also
-in bursts, with timeouts, and again under the same id), open, page, signal, stop taking rows, close and open
-again behind their position, while
+Fault model, before everything else. In a run there are 1 to 3 conversations and 2 to 4 clients, two of them perhaps
+of one principal, that send (also in bursts, with timeouts, and again under the same id), open, page, signal, stop
+turns, approve tool calls, stop taking rows, close and open again behind their position, while
 
 - connections are cut, turn deaf in one or both directions, stall, and new ones are refused (`net.py`);
 - the disk is slow, full, busy, fails reads, or fails a flush and with it the engine (`disk.py`);
-- the process is killed between any two steps of its loop, or stops in good order, and another one takes over
-  the file;
-- agents are evicted by idleness and by others, are slow, raise, say several things, read their log; a webhook
-  appends beside them;
-- `authorize` takes its time.
+- the process is killed between any two steps of its loop, best behind one that matters, or stops in good order,
+  and another one takes over the file;
+- a backup of the live server is restored, with an epoch of its own: what came after it never was;
+- the clock of the server jumps;
+- agents are evicted by idleness and by others, are slow, raise, say several things, read their log, stream drafts
+  of one part or several, use tools, some of which need approval, answer under each `on_busy`; a webhook appends
+  beside them, and stops turns;
+- `authorize` takes its time, and somebody's access is taken away, to a conversation or to everything.
 
 Sizes are drawn as well: buffers, windows, tails, runs, pages, groups, mailboxes and checkpoints that hold
 almost nothing, so that what is rare in service happens all the time.
 
 Then the trouble ends. From there on the world has to come to rest: every send answered, every client live and
-at the head, every message handled. Not here: another epoch (restore), power loss, clocks that jump, drafts,
-calls.
+at the head, every message handled, no draft open, no turn under way. Not here: power loss, calls.
 """
 
 from __future__ import annotations
@@ -33,18 +35,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from parlatory import Agent, Runtime
+from websockets.asyncio import client as websockets_client
+
+from parlatory import Runtime
+from parlatory.actors import draft as draft_module
 from parlatory.actors import hub as hub_module
 from parlatory.actors import turn_marks as marks_module
+from parlatory.server import ConversationName, Principal, Server
 from parlatory.server import app as app_module
 from parlatory.server.limits import Limits
-from parlatory.storage import StorageError, StoredMessage
+from parlatory.storage import StorageError
 from parlatory.storage import sqlite as sqlite_module
 from parlatory.storage.sqlite import SqliteEngine
 
-from .disk import Disk
+from .cast import Planned, cast
+from .disk import FILE, Disk, read_file
 from .history import History, Truth
 from .loop import SimLoop, Simulation
+from .model import Model
 from .net import Connection, Network
 from .wire import Wire
 
@@ -57,6 +65,11 @@ PATCHED = (
     (hub_module, "FAN_OUT_MAX", (1, 2, 256)),
     (hub_module, "PUMPS_PER_STEP", (1, 32)),
     (marks_module, "PAGE_ROWS", (1, 3, 64)),
+    (draft_module, "FLUSH_S", (0.001, 0.025)),
+    (draft_module, "FLUSH_CHARACTERS", (1, 20, 256)),
+    (draft_module, "CHECKPOINT_S", (0.002, 0.05, 1.0)),
+    (draft_module, "CHECKPOINT_CHARACTERS", (1, 50, 4096)),
+    (draft_module, "WRITES_PER_STEP", (1, 32)),
     (sqlite_module, "CHECKPOINT_BYTES", (1, 50_000, 16 << 20)),
 )
 
@@ -77,6 +90,8 @@ class World:
         self.simulation = Simulation(seed)
         self.history = History(lambda: self.simulation.now, self.simulation.problem)
         self.truth = Truth(self.history)
+        self.model = Model(self)
+        self.truth.judge = self.model.committed
         self.wires: dict[int, Wire] = {}
         self.network = Network(self.simulation, tapped_write=self._written, tapped_read=self._read)
         self.outside = self.simulation.loop("outside", self.network)
@@ -89,11 +104,11 @@ class World:
             page_rows=choice((2, 200)),
             answers_bytes=choice((200, 64 << 10)),
             hello_timeout_s=5,
-            beat_ms=choice((3_000, 10_000) if self.network.slow else (500, 2_000, 10_000)),
+            beat_ms=choice((3_000, 10_000) if self.network.slow else (500, 5_000, 10_000, 10_000)),
             stall_s=choice((3, 20)),
             silence_s=choice((3, 20)),
             close_s=2,
-            recheck_s=choice((0.5, 60)),
+            recheck_s=choice((1.5, 60)),
         )
         self.idle_timeout_s = choice((0.2, 1.0, 5.0, 60.0))
         self.max_resident = choice((1, 2, 10_000))
@@ -102,15 +117,28 @@ class World:
         self.queue_rows_max = choice((4, 10_000))
         self.slow_access = self.random.random() < 0.3
         self.conversations = [
-            choice((f"echo/{name}", f"echo/{name}", f"relay/{name}")) for name in "abc"[: choice((1, 1, 2, 3))]
+            f"{choice(('echo', 'echo', 'echo', 'relay', 'latest', 'preempt', 'reject'))}/{name}"
+            for name in "abc"[: choice((1, 1, 2, 3))]
         ]
+        self.max_attempts = choice((2, 1_000, 1_000))  # worlds kill more often than a message may be given up for
+        self.turn_timeout_s = choice((None, None, None, 0.3))
+        self.cancel_when_empty_s = choice((None, None, None, 0.2))
+        # Who may not use what, and since when: principal and conversation.
+        self.forbidden: dict[tuple[str, str], float] = {}
+        self.ever_forbidden: set[tuple[str, str]] = set()
+        # How far the wall clock of the server is off.
+        self.clock_off_s = 0.0
         self.trouble = True
         self.storage_trouble = False
         self.host: Host | None = None
         self.incarnations = 0
         self.kills = 0
-        self._constants = [(module, name, choice(values)) for module, name, values in PATCHED]
+        self._constants: list[tuple[Any, str, Any]] = [
+            (module, name, choice(values)) for module, name, values in PATCHED
+        ]
         self._constants += chance(random.Random(seed))
+        # Nobody is asked for a proxy, at each connection.
+        self._constants.append((websockets_client, "get_proxy", lambda _uri: None))
 
     @property
     def random(self) -> random.Random:
@@ -127,7 +155,7 @@ class World:
     def _wire(self, connection: Connection) -> Wire:
         wire = self.wires.get(connection.number)
         if wire is None:
-            wire = self.wires[connection.number] = Wire(connection.number, self.history, self.truth)
+            wire = self.wires[connection.number] = Wire(connection.number, self)
         return wire
 
     @contextlib.contextmanager
@@ -161,6 +189,12 @@ class World:
         self.host = Host(self, self.incarnations, self.directory)
         return self.host
 
+    def restored(self, directory: Path) -> None:
+        """Lets the next server start on another directory, which holds an earlier state of the log."""
+        self.directory = directory
+        self.truth.restored(*read_file(directory / FILE))
+        self.history.add("restore", directory.name, self.truth.handled)
+
     def kill(self) -> None:
         """Kills the server between two steps of its loop."""
         assert self.host is not None
@@ -184,6 +218,10 @@ class LogWatch(logging.Handler):
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)
         self._world = world
+        self._planned = [
+            *(["is given up"] if world.max_attempts < 10 else []),
+            *(["is over its"] if world.turn_timeout_s else []),
+        ]
 
     def emit(self, record: logging.LogRecord) -> None:
         world = self._world
@@ -195,15 +233,11 @@ class LogWatch(logging.Handler):
         if isinstance(loop, SimLoop) and loop.dead:
             return
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, Planned):
+        if isinstance(error, Planned) or any(part in text for part in self._planned):
             return
         if world.storage_trouble and (isinstance(error, StorageError) or any(part in text for part in self.STORAGE)):
             return
         world.simulation.problem(f"logged: {text}", error)
-
-
-class Planned(Exception):
-    """Is what an agent of this world raises on purpose."""
 
 
 class OrderedSet(set[Any]):
@@ -236,6 +270,7 @@ class Host:
         self.disk.opened()
         self.runtime: Runtime | None = None
         self.engine: SqliteEngine | None = None
+        self.server: Server | None = None
         self.ready = False
         self.stopped = False
         self._stop = asyncio.Event()
@@ -250,10 +285,10 @@ class Host:
         committer = self.engine._committer
         committer._group_rows_max = world.group_rows_max
         committer._queue_rows_max = world.queue_rows_max
-        committer._clock = lambda: int(world.simulation.now * 1_000_000)
+        committer._clock = lambda: int((world.simulation.now + world.clock_off_s) * 1_000_000)
         self.runtime = Runtime(
             self.engine,
-            agents(world, self),
+            cast(world, self),
             idle_timeout_s=world.idle_timeout_s,
             watchdog_s=None,  # a thread, which looks at another clock
             max_resident=world.max_resident,
@@ -265,18 +300,34 @@ class Host:
             serving = app_module.serve(runtime, port=PORT, limits=world.limits, drain_s=1, authorize=self._authorize)
             serving._server._connections = OrderedSet()
             async with serving as server:
+                self.server = server
                 self.ready = True
                 await self._stop.wait()
                 self.ready = False
                 await server.close(self._drain_s)
         self.stopped = True
 
-    async def _authorized(self) -> bool:
-        await asyncio.sleep(self.world.random.uniform(0, 0.05))
-        return True
+    def _authorize(self, principal: Principal, _action: str, conversation: ConversationName) -> Any:
+        if self.world.slow_access and self.world.random.random() < 0.5:
+            return self._authorized(principal.name, str(conversation))
+        return (principal.name, str(conversation)) not in self.world.forbidden
 
-    def _authorize(self, *_: Any) -> Any:
-        return self._authorized() if self.world.slow_access and self.world.random.random() < 0.5 else True
+    async def _authorized(self, principal: str, conversation: str) -> bool:
+        await asyncio.sleep(self.world.random.uniform(0, 0.05))
+        return (principal, conversation) not in self.world.forbidden
+
+    def revoke(self, principal: str, conversation: str | None) -> None:
+        """Takes access away at once; to a conversation for longer than this moment."""
+
+        async def revoke() -> None:
+            if self.server is not None and self.world.trouble:
+                if conversation is not None:
+                    self.world.forbidden[principal, conversation] = self.world.simulation.now
+                    self.world.ever_forbidden.add((principal, conversation))
+                self.world.history.add("revoke", principal, conversation)
+                await self.server.revoke(principal, conversation)
+
+        self.loop.call_soon(lambda: self.keep(self.loop.create_task(revoke(), name="revoke")))
 
     def stop(self, drain_s: float) -> None:
         """Asks the process to stop in good order."""
@@ -328,72 +379,5 @@ class Host:
                 self.engine._lock.release()  # as the kernel does
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)
-                self.engine = self.runtime = None
+                self.engine = self.runtime = self.server = None
         return copy
-
-
-def agents(world: World, host: Host) -> list[type[Agent]]:
-    """Returns the agents of one process; what they do is noted."""
-
-    class Relay(Agent):
-        """Passes rows on."""
-
-    class Echo(Agent):
-        """Does what its message says, with pauses, and looks out for others that do so at the same time."""
-
-        max_attempts = 1_000  # worlds kill more often than a message may be given up for
-        _inside: dict[str, object] = {}
-
-        async def on_start(self) -> None:
-            await self._guarded("on_start", self._pause())
-
-        async def on_stop(self) -> None:
-            await self._guarded("on_stop", self._pause())
-
-        async def on_message(self, row: StoredMessage) -> None:
-            handled = world.truth.handled.get(f"echo/{self.name}", 0)
-            if row.seq <= handled and not host.loop.dead:
-                world.history.problem(
-                    f"on_message {row.seq} of echo/{self.name}, handled up to {handled} before the start"
-                )
-            await self._guarded(f"on_message {row.seq}", self._answer(row))
-
-        async def _guarded(self, what: str, work: Any) -> None:
-            if host.loop.dead:
-                work.close()
-                return
-            if self.name in self._inside:
-                world.history.problem(f"handlers of echo/{self.name} overlap: {what} during {self._inside[self.name]}")
-            self._inside[self.name] = what
-            world.history.add("enter", host.number, f"echo/{self.name}", what)
-            ended = "raised"
-            try:
-                await work
-                ended = "done"
-            except asyncio.CancelledError:
-                ended = "cancelled"
-                raise
-            finally:
-                self._inside.pop(self.name, None)
-                if not host.loop.dead:
-                    world.history.add("leave", host.number, f"echo/{self.name}", what, ended)
-
-        async def _pause(self) -> None:
-            if world.random.random() < 0.5:
-                await asyncio.sleep(world.random.choice((0.0, 0.01, 0.3)) * world.random.random())
-
-        async def _answer(self, row: StoredMessage) -> None:
-            kind = row.text.split()[0]
-            await self._pause()
-            if kind == "fail":
-                raise Planned
-            if kind == "read":
-                rows = await self.messages.last(5)
-                assert rows[-1].seq >= row.seq
-            if kind != "quiet":
-                await self.say(f"to {row.seq}")
-            if kind == "twice":
-                await self._pause()
-                await self.messages.append({"role": "assistant", "content": f"more to {row.seq}"})
-
-    return [Relay, Echo]
