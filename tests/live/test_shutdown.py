@@ -158,8 +158,8 @@ async def _served(data: Path) -> AsyncIterator[tuple[Process, int]]:
     process = await asyncio.create_subprocess_exec(*cli, stderr=asyncio.subprocess.PIPE)
     try:
         assert process.stderr is not None
-        line = (await process.stderr.readline()).decode()
-        assert line.startswith("listening on "), line
+        while not (line := (await process.stderr.readline()).decode()).startswith("listening on "):
+            assert line, "it did not start"
         yield process, int(line.split(":")[-1].split("/")[0])
     finally:
         with contextlib.suppress(ProcessLookupError):
