@@ -37,8 +37,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             429. Behind a reverse proxy all sockets have its address.
         sockets_per_principal: sockets at a time of one principal; more are closed with 1013. Plain `anonymous`, which
             is everybody without a name, is not counted.
-        frames_per_s: what a socket may ask for in a second: a ping, signal, cancel or close counts 1, an open, page or
-            auth 5, a send or call 1/10, for these have a window of their own. Over it frames are refused as `rate`.
+        frames_per_s: what a socket may ask for in a second: a signal, cancel or close counts 1, an open, page or auth
+            5, a send or call 1/10, for these have a window of their own, a ping nothing. Over it frames are refused as
+            `rate`.
         frames_burst: how much it may ask for at once. Refused frames count too: one that owes as much again is closed
             with 4429.
 

@@ -152,11 +152,11 @@ class ServerSession:
         except ValueError as error:  # InvalidName is one
             return self._bad_frame(str(error), text)
         self._bad = 0
+        if isinstance(frame, Ping):  # for nothing: a socket that does not take its answers is not read either
+            return Decision(answer=encode(Pong(n=frame.n)))
         left = self._bucket.take(COSTS.get(type(frame), 1.0), now)
         if left < 0:
             return self._too_fast(frame, left)
-        if isinstance(frame, Ping):
-            return Decision(answer=encode(Pong(n=frame.n)))
         if conversation is None:
             return Decision(serve=frame)
         refusal = self._refusal(frame)

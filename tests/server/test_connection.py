@@ -391,10 +391,10 @@ async def test_a_client_of_pings_alone_is_served() -> None:
 async def test_a_socket_that_asks_too_fast_is_refused_and_then_closed() -> None:
     async with serving(limits=Limits(frames_per_s=0.001, frames_burst=6)) as server, Peer.admitted(server) as peer:
         for _ in range(3):
-            await peer.barrier()
+            await peer.send(type="close", conversation=C)
         await peer.send(type="page", id="p", conversation=C, before=9)
         refusal = await peer.get("error", id="p")
         assert (refusal["code"], refusal["retryMs"] > 0) == ("rate", True)
-        for n in range(5):
-            await peer.send(type="ping", n=n)
+        for _ in range(5):
+            await peer.send(type="close", conversation=C)
         await peer.refused(4429)
