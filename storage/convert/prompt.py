@@ -6,6 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Literal, TypeAlias, get_args
 
+from msgspec.structs import replace
+
+from ..messages import UnknownPart, UserMessage
 from ..rows import StoredMessage
 from . import ag_ui, ai_sdk, anthropic, google, langchain, openai, openai_responses, pydantic_ai
 from .notes import Note
@@ -26,6 +29,7 @@ _RENDER = {
     "ai-sdk": ai_sdk.render,
 }
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
+_WITH_OPTIONS = ("anthropic", "google", "ai-sdk")
 
 
 class Prompt(dict[str, Any]):
@@ -68,6 +72,8 @@ def render(
         raise ValueError(f"no provider {provider!r}: there are {', '.join(PROVIDERS)}")
     notes: list[Note] = []
     repaired = repair(rows, notes, missing=missing, pending=pending)
+    if provider in _WITH_OPTIONS:
+        repaired = [row if row.client_id is None else _without_options(row, notes) for row in repaired]
     if provider == "openai":
         arguments = openai.render(repaired, notes, system_role)
     elif provider == "openai-responses":
@@ -77,6 +83,23 @@ def render(
     else:
         arguments = _RENDER[provider](repaired, notes)
     return Prompt(arguments, sorted(notes, key=_place) if notes else ())
+
+
+def _without_options(row: StoredMessage, notes: list[Note]) -> StoredMessage:
+    """Returns the row of a client without options for providers.
+
+    One that a provider refuses would make it refuse every prompt from then on.
+    """
+    message = row.message
+    if type(message) is not UserMessage:
+        return row
+    content = message.content
+    if type(content) is tuple and any(getattr(part, "provider_options", None) for part in content):
+        content = tuple(part if type(part) is UnknownPart else replace(part, provider_options=None) for part in content)
+    if content is message.content and not message.provider_options:
+        return row
+    notes.append(Note("options_dropped", "a client's options for providers are dropped", row.seq))
+    return replace(row, message=replace(message, content=content, provider_options=None))
 
 
 def _place(note: Note) -> tuple[float, int]:
