@@ -2,7 +2,8 @@
 
 What somebody uploaded is served as nothing but data: its type is not guessed, no page can be made of it, and what is no
 picture is saved instead of shown. It never changes, so a browser may keep it. Forbidden looks like absent: the same
-answer, no actor is loaded, nothing is written.
+answer, no actor is loaded, nothing is written. Where everything is allowed to everybody on this machine, they are for
+requests from this machine only.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from websockets.http11 import Response
 from ..storage import Blob, InvalidName, Partition, hash_of, split_name
 from .access import ConversationName, Principal
 from .http import HttpRequest, Streamed, respond
+from .loopback import from_this_machine
 
 if TYPE_CHECKING:
     from .app import Server
@@ -28,7 +30,7 @@ MEDIA_PATH = "/v1/media/"
 ACTION = "page"
 # Types that a browser shows as a picture and never runs; SVG is none of them.
 PICTURES = {"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"}
-HEADER_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(?:; ?[\w.-]+=[\w.+-]+)*", re.ASCII)
+HEADER_TYPE = re.compile(r"(?=.{1,255}\Z)[\w!#$&^.+-]+/[\w!#$&^.+-]+(?:; ?[\w.-]+=[\w.+-]+)*", re.ASCII)
 RANGE = re.compile(r"bytes=([0-9]{0,15})-([0-9]{0,15})")
 RETRY_S = 5
 
@@ -46,6 +48,8 @@ class MediaAnswer:
 
     async def __call__(self, request: HttpRequest) -> Response:
         """Returns the media that a path names."""
+        if self._app.local and not from_this_machine(request):
+            return _absent()
         principal = await self._app.site.principal(request)
         if principal is None:
             return respond(401, "The token is missing or no longer accepted.\n", headers={"WWW-Authenticate": "Bearer"})
