@@ -65,11 +65,15 @@ def render(
         system_role: the role of system messages for OpenAI.
 
     Raises:
-        ValueError: there is no such provider.
+        ValueError: there is no such provider, or no such `missing` or `system_role`.
         MissingResult: a call has no result, and `missing` says to raise.
     """
     if provider not in PROVIDERS:
         raise ValueError(f"no provider {provider!r}: there are {', '.join(PROVIDERS)}")
+    if missing not in get_args(Missing):
+        raise ValueError(f"missing={missing!r}: it is one of {', '.join(get_args(Missing))}")
+    if system_role not in get_args(SystemRole):
+        raise ValueError(f"system_role={system_role!r}: it is one of {', '.join(get_args(SystemRole))}")
     notes: list[Note] = []
     repaired = repair(rows, notes, missing=missing, pending=pending)
     if provider in _WITH_OPTIONS:

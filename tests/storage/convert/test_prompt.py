@@ -38,6 +38,13 @@ def test_an_unknown_provider() -> None:
         render("mistral", [])  # type: ignore[arg-type]
 
 
+def test_an_unknown_choice() -> None:
+    with pytest.raises(ValueError, match="missing='error': it is one of synthesize, drop, raise"):
+        render("openai", [], missing="error")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="system_role='user': it is one of system, developer"):
+        render("openai", [], system_role="user")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_no_rows_are_no_turns(provider: Provider) -> None:
     assert list(render(provider, []).values()) == [[]]
