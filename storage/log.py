@@ -391,7 +391,9 @@ class MessageLog:
             read += len(more.data)
         return Media(data=b"".join(pieces), media_type=blob.media_type)
 
-    async def put_media(self, data: bytes, media_type: str, *, max_bytes: int = MEDIA_BYTES_MAX) -> dict[str, str]:
+    async def put_media(
+        self, data: bytes | bytearray | memoryview, media_type: str, *, max_bytes: int = MEDIA_BYTES_MAX
+    ) -> dict[str, str]:
         """Stores a picture or file and returns the `ref` of the part that will show it.
 
         It is kept for a day; from the first row that refers to it on, as long as such rows are. The same bytes are
@@ -412,7 +414,7 @@ class MessageLog:
             StorageError: they were not written.
         """
         check_media_type(media_type)
-        if type(data) is not bytes:
+        if not isinstance(data, bytes):
             data = bytes(memoryview(data))  # a copy: what can change while it is written is not what its hash says
         if len(data) > max_bytes:
             raise TooLarge("media", len(data), max_bytes)

@@ -98,9 +98,12 @@ def _without_options(row: StoredMessage, notes: list[Note]) -> StoredMessage:
     if type(message) is not UserMessage:
         return row
     content = message.content
-    if type(content) is tuple and any(getattr(part, "provider_options", None) for part in content):
-        content = tuple(part if type(part) is UnknownPart else replace(part, provider_options=None) for part in content)
-    if content is message.content and not message.provider_options:
+    if not isinstance(content, str):
+        content = tuple(
+            part if isinstance(part, UnknownPart) or not part.provider_options else replace(part, provider_options=None)
+            for part in content
+        )
+    if content == message.content and not message.provider_options:
         return row
     notes.append(Note("options_dropped", "a client's options for providers are dropped", row.seq))
     return replace(row, message=replace(message, content=content, provider_options=None))

@@ -29,8 +29,8 @@ FORGOTTEN = "parlatory.forgotten"
 class Recall:
     """Is the part of a log that a library recalls, as items in JSON terms.
 
-    An item is in the metadata of its row, under `<provider>:item`. A row with a client id is of others in any case: what
-    a client says of an item or of forgetting is not believed, or it could put words into the mouth of the model.
+    An item is in the metadata of its row, under `<provider>:item`. A row with a client id is of others in any case:
+    what a client says of an item or of forgetting is not believed, or it could put words into the mouth of the model.
 
     Args:
         log: where it is kept.

@@ -225,8 +225,8 @@ async def test_a_range_that_is_ignored(server: Server, asked: str) -> None:
 BIG = bytes(8 << 20)
 
 
-async def downloading(server: Server, peer: RawPeer, path: str) -> None:
-    await peer.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+async def downloading(server: Server, peer: RawPeer, path: str, headers: str = "") -> None:
+    await peer.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
     await peer.read_until(b"\r\n\r\n")
 
 
@@ -272,6 +272,27 @@ async def test_downloads_are_counted() -> None:
             assert (refused.status, refused.headers["retry-after"]) == (503, "5")
         await until(lambda: not server._connections)
         assert (await get(server, path)).status == 200
+
+
+async def test_nobody_takes_all_downloads() -> None:
+    def everybody(principal: Principal, action: str, conversation: ConversationName) -> bool:
+        return True
+
+    limits = Limits(downloads_per_principal=1)
+    async with serving(limits=limits, authenticate=authenticate, authorize=everybody) as server:
+        path = await stored(server, BIG)
+        async with RawPeer.to(server, handshake=False) as peer:
+            await downloading(server, peer, path, "Authorization: Bearer ann\r\n")
+            refused = await get(server, path, "Authorization: Bearer ann\r\n")
+            assert (refused.status, refused.headers["retry-after"]) == (429, "5")
+            assert (await get(server, path, "Authorization: Bearer bob\r\n")).status == 200
+        await until(lambda: not server._connections)
+        assert (await get(server, path, "Authorization: Bearer ann\r\n")).status == 200
+    async with serving(limits=limits) as server:  # those without a name are told apart by their address
+        path = await stored(server, BIG)
+        async with RawPeer.to(server, handshake=False) as peer:
+            await downloading(server, peer, path)
+            assert (await get(server, path)).status == 429
 
 
 async def test_media_that_go_meanwhile_break_off(caplog: pytest.LogCaptureFixture) -> None:
