@@ -125,6 +125,9 @@ class Access:
         authorize: says whether a principal may do something to a conversation.
         timeout_s: how long each may take.
         operator: says whether a principal runs the server: it sees everything.
+
+    Raises:
+        TypeError: one of the hooks is no function.
     """
 
     def __init__(
@@ -134,6 +137,9 @@ class Access:
         timeout_s: float,
         operator: Operator | None = None,
     ) -> None:
+        for name, hook in (("authenticate", authenticate), ("authorize", authorize), ("operator", operator)):
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{name} is a function, not {kind_of(hook)}")
         self._authenticate = authenticate
         self._authorize = authorize
         self._timeout_s = timeout_s

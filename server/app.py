@@ -388,6 +388,7 @@ class serve:
 
     Raises:
         ValueError: it would serve everybody beyond this machine, which was not asked for; or an origin is none.
+        TypeError: a hook is no function, or `allow_anonymous` neither True nor False.
         OSError: when it starts, the address is taken, or none of this machine.
     """
 
@@ -406,6 +407,8 @@ class serve:
         drain_s: float = 10,
         web: bool = True,
     ) -> None:
+        if not isinstance(allow_anonymous, bool):
+            raise TypeError(f"allow_anonymous is True or False, not {allow_anonymous!r}")  # "no" would be a yes
         limits = limits or Limits()
         access = Access(authenticate, authorize, limits.authorize_timeout_s, operator)
         local = access.open_to_all and not allow_anonymous

@@ -31,6 +31,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         close_s: how long the closing of a socket may take before it is aborted.
         recheck_s: how often open subscriptions are authorized again.
         downloads: media that are sent over HTTP at a time; more are refused with HTTP 503.
+        downloads_per_principal: those of one principal, or of one network (as for sockets) where it is plain
+            `anonymous`; more are refused with HTTP 429.
         sockets: sockets at a time; more are refused with HTTP 503.
         pending: sockets at a time that have not been let in yet; more are dropped.
         sockets_per_address: sockets at a time of one IPv4 address, or of one /64 of IPv6; more are refused with HTTP
@@ -65,6 +67,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     close_s: float = 2
     recheck_s: float = 60
     downloads: int = 100
+    downloads_per_principal: int = 20
     sockets: int = 50_000
     pending: int = 2_000
     sockets_per_address: int = 10_000

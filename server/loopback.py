@@ -12,7 +12,7 @@ __all__ = ["from_this_machine", "host_of", "is_loopback", "network_of"]
 
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 # A request that was passed on comes from elsewhere, whoever passes it on.
-PASSED_ON = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+PASSED_ON = re.compile(r"forwarded|via|x-forwarded-.*|x-real-ip|.*-(?:client|connecting)-ip")
 
 
 def is_loopback(host: str) -> bool:
@@ -44,7 +44,7 @@ def from_this_machine(request: HttpRequest) -> bool:
     if host is None or not is_loopback(host[1] or host[2]) or not is_loopback(request.remote):
         return False
     origin = headers.get("origin")
-    return (origin is None or is_loopback(host_of(origin))) and not any(name in headers for name in PASSED_ON)
+    return (origin is None or is_loopback(host_of(origin))) and not any(map(PASSED_ON.fullmatch, headers))
 
 
 def network_of(address: str) -> str:

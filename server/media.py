@@ -2,13 +2,15 @@
 
 What somebody uploaded is served as nothing but data: its type is not guessed, no page can be made of it, and what is no
 picture is saved instead of shown. It never changes, so a browser may keep it. Forbidden looks like absent: the same
-answer, no actor is loaded, nothing is written.
+answer, no actor is loaded, nothing is written. Where everything is allowed to everybody on this machine, they are for
+requests from this machine only.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
@@ -16,8 +18,9 @@ from urllib.parse import unquote_to_bytes
 from websockets.http11 import Response
 
 from ..storage import Blob, InvalidName, Partition, hash_of, split_name
-from .access import ConversationName, Principal
+from .access import ConversationName, Principal, anonymous_name
 from .http import HttpRequest, Streamed, respond
+from .loopback import from_this_machine, network_of
 
 if TYPE_CHECKING:
     from .app import Server
@@ -28,9 +31,10 @@ MEDIA_PATH = "/v1/media/"
 ACTION = "page"
 # Types that a browser shows as a picture and never runs; SVG is none of them.
 PICTURES = {"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"}
-HEADER_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(?:; ?[\w.-]+=[\w.+-]+)*", re.ASCII)
+HEADER_TYPE = re.compile(r"(?=.{1,255}\Z)[\w!#$&^.+-]+/[\w!#$&^.+-]+(?:; ?[\w.-]+=[\w.+-]+)*", re.ASCII)
 RANGE = re.compile(r"bytes=([0-9]{0,15})-([0-9]{0,15})")
 RETRY_S = 5
+ANYBODY = anonymous_name(None)
 
 
 class MediaAnswer:
@@ -43,9 +47,13 @@ class MediaAnswer:
     def __init__(self, app: Server) -> None:
         self.running = 0
         self._app = app
+        # How many of them each has who asked.
+        self._by_peer: Counter[str] = Counter()
 
     async def __call__(self, request: HttpRequest) -> Response:
         """Returns the media that a path names."""
+        if self._app.local and not from_this_machine(request):
+            return _absent()
         principal = await self._app.site.principal(request)
         if principal is None:
             return respond(401, "The token is missing or no longer accepted.\n", headers={"WWW-Authenticate": "Bearer"})
@@ -61,6 +69,9 @@ class MediaAnswer:
             return respond(304, b"", _type(first), {**_headers(first), "Content-Length": str(first.size)})
         if self.running >= self._app.limits.downloads:
             return respond(503, "Too much is being sent at the moment.\n", headers={"Retry-After": str(RETRY_S)})
+        peer = network_of(request.remote) if principal.name == ANYBODY else principal.name
+        if self._by_peer[peer] >= self._app.limits.downloads_per_principal:
+            return respond(429, "Too much is being sent to you at the moment.\n", headers={"Retry-After": str(RETRY_S)})
         start, end = 0, first.size
         if (asked := request.headers.get("range")) is not None and "if-range" not in request.headers:
             span = _span(asked, first.size)
@@ -68,7 +79,7 @@ class MediaAnswer:
                 start, end = span
                 if start >= end:
                     return respond(416, b"", headers={"Content-Range": f"bytes */{first.size}"})
-        return self._sent(partition, first, start, end)
+        return self._sent(partition, first, start, end, peer)
 
     async def _may_read(self, principal: Principal, name: ConversationName) -> bool:
         if name.agent not in self._app.runtime.agents:
@@ -76,16 +87,19 @@ class MediaAnswer:
         grant = self._app.access.authorize(principal, ACTION, name)
         return (await grant if inspect.isawaitable(grant) else grant) is not None
 
-    def _sent(self, partition: Partition, first: Blob, start: int, end: int) -> Response:
+    def _sent(self, partition: Partition, first: Blob, start: int, end: int, peer: str) -> Response:
         headers = _headers(first)
         whole = end - start == first.size
         if not whole:
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{first.size}"
-        pieces = self._pieces(partition, first, start, end)
+        pieces = self._pieces(partition, first, start, end, peer)
         return Streamed(200 if whole else 206, _type(first), headers, end - start, pieces)
 
-    async def _pieces(self, partition: Partition, piece: Blob, start: int, end: int) -> AsyncGenerator[bytes, None]:
+    async def _pieces(
+        self, partition: Partition, piece: Blob, start: int, end: int, peer: str
+    ) -> AsyncGenerator[bytes, None]:
         self.running += 1
+        self._by_peer[peer] += 1
         try:
             while start < end:
                 if not piece.start <= start < piece.start + len(piece.data):
@@ -97,6 +111,8 @@ class MediaAnswer:
                 start = piece.start + len(piece.data)
         finally:
             self.running -= 1
+            self._by_peer[peer] -= 1
+            self._by_peer += Counter()  # drops those at 0
 
 
 def _wanted(path: str) -> tuple[ConversationName, str] | None:

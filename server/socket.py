@@ -37,6 +37,9 @@ READ_QUEUE = (4, 1)
 READ_BYTES = 16 << 10
 logger = logging.getLogger("parlatory.server")
 
+# What ends the head of a request.
+HEAD_END = b"\r\n\r\n"
+
 MESSAGE = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
@@ -54,8 +57,11 @@ class Socket(ServerConnection):
         self.pinged_at: float | None = None
         # Loop time at which a frame began that has not come to its end, or None.
         self.half_since: float | None = None
-        # The reader is there. What comes before is queued for it: nothing can be written until the handshake is over.
+        # The reader is there: the handshake is over. What comes behind the request is kept for it, unread: an answer
+        # that is none of WebSocket has nothing behind it. None until the request is whole; then `_head` has no use.
         self._greeted = False
+        self._early: bytearray | None = None
+        self._head = b""
         # A message has come in part: more fragments of it follow, and control frames may lie between them.
         self._fragmented = False
         # Loop time at which the reaper found it closing, or None.
@@ -104,7 +110,25 @@ class Socket(ServerConnection):
         self.pinged_at = None
         if self.half_since is None:
             self.half_since = self.heard_at
+        if not self._greeted and not self.protocol.eof_sent:
+            data = self._of_request(data)
         super().data_received(data)
+
+    def _of_request(self, data: bytes) -> bytes:
+        """Returns what belongs to the request, and keeps what does not."""
+        if self._early is not None:
+            self._early += data
+            if len(self._early) > self._answers_bytes:
+                self.transport.pause_reading()
+            return b""
+        seen = self._head + data
+        self._head = seen[1 - len(HEAD_END) :]
+        end = seen.find(HEAD_END)
+        if end < 0:
+            return data
+        end += len(HEAD_END) - (len(seen) - len(data))
+        self._early = bytearray(data[end:])
+        return data[:end]
 
     def process_event(self, event: Event) -> None:
         """Serves a text at once where nothing stands in front of it; else the reader does."""
@@ -117,7 +141,7 @@ class Socket(ServerConnection):
         if not self._fragmented:
             self.half_since = None
         if event.opcode is Opcode.TEXT or event.opcode is Opcode.BINARY:
-            if not self._queued and event.opcode is Opcode.TEXT and event.fin and self._held is None and self._greeted:
+            if not self._queued and event.opcode is Opcode.TEXT and event.fin and self._held is None:
                 try:
                     text = str(event.data, "utf-8")
                 except UnicodeDecodeError:
@@ -153,6 +177,11 @@ class Socket(ServerConnection):
         What came before the end is served all the same.
         """
         self._greeted = True
+        early, self._early = self._early, None
+        if early and self.protocol.state is State.OPEN:
+            Socket.data_received(self, bytes(early))
+            if not self.recv_messages.paused and self._held is None:
+                self.transport.resume_reading()
         try:
             while True:
                 data = await self.recv()

@@ -171,7 +171,7 @@ def _media_faults(database: sqlite3.Connection, names: Mapping[int, str]) -> Ite
         if conversation not in names:
             yield Fault(name, 0, f"the media sha256:{hash} belong to no conversation")
         whole, length = hashlib.sha256(), 0
-        for (piece,) in database.execute("SELECT data FROM piece WHERE media = ? ORDER BY start", (id,)):
+        for (piece,) in database.execute("SELECT CAST(data AS BLOB) FROM piece WHERE media = ? ORDER BY start", (id,)):
             whole.update(piece)
             length += len(piece)
         if length != size and seq is not None:

@@ -88,9 +88,10 @@ class ListContract(EngineTests):
             assert texts([one.first, one.last]) == ["why?", "4"]
 
     async def test_lists_refuse_what_they_do_not_take(self) -> None:
-        """A filter that would be ignored, and a cursor that is none."""
+        """A filter that would be ignored, an order that is none, and a cursor that is none."""
         async with self.opened() as engine:
             await raised(ValueError, engine.list(by="ann"))
             await raised(ValueError, engine.list(search="a"))
+            await raised(ValueError, engine.list(order="last"))  # type: ignore[arg-type]
             for cursor in ("x", "-1", "1.5", "9" * 30, "\u0661"):
                 await raised(ValueError, engine.list(order="activity", after=cursor))

@@ -317,7 +317,7 @@ class Engine(ABC):
             limit: how many at most.
 
         Raises:
-            ValueError: `by` or `search` in another order, or a cursor that is none.
+            ValueError: `by` or `search` in another order, an order that is none, or a cursor that is none.
         """
 
     @abstractmethod
@@ -349,6 +349,8 @@ def check_listing(order: Order, by: str | None, search: str, after: str) -> int:
         if by is not None or search:
             raise ValueError("a list by name is not narrowed by author or text: give order='activity'")
         return 0
+    if order != "activity":
+        raise ValueError(f"no order {order!r}: there are name and activity")
     if not after:
         return PLACE_MAX
     if not (after.isascii() and after.isdecimal() and len(after) < len(str(PLACE_MAX))):

@@ -19,6 +19,7 @@ from .engine import Batch, Committed, NewRow, Told
 from .errors import CodecError, Conflict, HookError, ReentrancyError, TooLarge, UnknownMedia
 from .media import (
     MEDIA_BYTES_MAX,
+    PROMPT_MEDIA_BYTES_MAX,
     Blob,
     Media,
     MediaRef,
@@ -390,7 +391,9 @@ class MessageLog:
             read += len(more.data)
         return Media(data=b"".join(pieces), media_type=blob.media_type)
 
-    async def put_media(self, data: bytes, media_type: str, *, max_bytes: int = MEDIA_BYTES_MAX) -> dict[str, str]:
+    async def put_media(
+        self, data: bytes | bytearray | memoryview, media_type: str, *, max_bytes: int = MEDIA_BYTES_MAX
+    ) -> dict[str, str]:
         """Stores a picture or file and returns the `ref` of the part that will show it.
 
         It is kept for a day; from the first row that refers to it on, as long as such rows are. The same bytes are
@@ -407,9 +410,12 @@ class MessageLog:
         Raises:
             TooLarge: they are more than `max_bytes`.
             ValueError: the type is none.
+            TypeError: they are no bytes.
             StorageError: they were not written.
         """
         check_media_type(media_type)
+        if not isinstance(data, bytes):
+            data = bytes(memoryview(data))  # a copy: what can change while it is written is not what its hash says
         if len(data) > max_bytes:
             raise TooLarge("media", len(data), max_bytes)
         hash = await asyncio.to_thread(lambda: sha256(data).hexdigest())
@@ -482,6 +488,7 @@ class MessageLog:
         window: int | Sequence[StoredMessage] | None = None,
         missing: Missing = "synthesize",
         system_role: SystemRole = "system",
+        max_media_bytes: int = PROMPT_MEDIA_BYTES_MAX,
     ) -> Prompt:
         """Returns what a provider's SDK is called with: `client.messages.create(model=MODEL, **prompt)`.
 
@@ -495,15 +502,17 @@ class MessageLog:
             missing: what becomes of a tool call without result: `synthesize` one that says it was interrupted, `drop`
                 the call, or `raise`.
             system_role: the role of system messages for OpenAI, `system` or `developer`.
+            max_media_bytes: how many bytes of media beside the rows are put into it, the newest first; those that do
+                not fit are named.
 
         Raises:
-            ValueError: there is no such provider.
+            ValueError: there is no such provider, or no such `missing` or `system_role`.
             MissingResult: a call has no result, and `missing` says to raise.
         """
         rows = await self.context(window) if window is None or isinstance(window, int) else window
         return render(
             provider,
-            await self._resolved(rows),
+            await self._resolved(rows, max_media_bytes),
             missing=missing,
             pending=await self._pending(rows),
             conversation=self.name,
@@ -539,16 +548,16 @@ class MessageLog:
         """Returns the calls that wait for somebody, by the seq of their row and their id; here none."""
         return ()
 
-    async def _resolved(self, rows: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        """Returns the rows with their media in them; media that are gone stay a ref."""
+    async def _resolved(self, rows: Sequence[StoredMessage], max_bytes: int) -> Sequence[StoredMessage]:
+        """Returns the rows with their media in them; media that are gone or do not fit stay a ref."""
 
-        async def fetch(hash: str) -> Media | None:
+        async def fetch(hash: str, max_bytes: int) -> Media | None:
             try:
-                return await self.media(hash)
-            except UnknownMedia:
+                return await self.media(hash, max_bytes=max_bytes)
+            except (UnknownMedia, TooLarge):
                 return None
 
-        messages = await resolve([row.message for row in rows], fetch)
+        messages = await resolve([row.message for row in rows], fetch, max_bytes=max_bytes)
         return [
             row if row.message is message else replace(row, message=message)
             for row, message in zip(rows, messages, strict=True)

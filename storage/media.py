@@ -25,6 +25,7 @@ __all__ = [
     "INLINE_BYTES_MAX",
     "MEDIA_BYTES_MAX",
     "PIECE_BYTES",
+    "PROMPT_MEDIA_BYTES_MAX",
     "Blob",
     "Extracted",
     "Fetch",
@@ -44,6 +45,8 @@ __all__ = [
 INLINE_BYTES_MAX = 64 << 10
 """A part with more bytes than this lies beside its row."""
 MEDIA_BYTES_MAX = 32 << 20
+PROMPT_MEDIA_BYTES_MAX = 64 << 20
+"""More than a provider takes in one call."""
 PIECE_BYTES = 256 << 10
 """Media are stored and read in pieces of this size; the last one is what is left."""
 
@@ -106,8 +109,8 @@ class Extracted(NamedTuple):
     refs: Mapping[str, str]
 
 
-Fetch: TypeAlias = Callable[[str], Awaitable[Media | None]]
-"""Returns the media of a hash, or None where there are none."""
+Fetch: TypeAlias = Callable[[str, int], Awaitable[Media | None]]
+"""Returns the media of a hash, or None where there are none or they have more bytes than that."""
 
 
 def media_ref(hash: str) -> dict[str, str]:
@@ -119,8 +122,8 @@ def hash_of(ref: MediaRef) -> str | None:
     """Returns the hash that a part, a ref or its text names; None where it names no media of a conversation."""
     if isinstance(ref, Image | File):
         ref = ref.ref or {}
-    name = ref if isinstance(ref, str) else ref.get(REF_KEY, "")
-    hash = name.removeprefix("sha256:")
+    name = ref.get(REF_KEY) if isinstance(ref, Mapping) else ref
+    hash = name.removeprefix("sha256:") if isinstance(name, str) else ""
     return hash if _HASH.fullmatch(hash) else None
 
 
@@ -218,17 +221,31 @@ def _sniffed(data: bytes) -> str | None:
 # ---- into messages ------------------------------------------------------------------------------------------------
 
 
-async def resolve(messages: Sequence[Message], fetch: Fetch) -> list[Message]:
+async def resolve(messages: Sequence[Message], fetch: Fetch, *, max_bytes: int) -> list[Message]:
     """Returns messages with the media that they refer to put back as base64 data, each fetched once.
 
-    What `fetch` does not find stays a ref: whoever renders it says so.
+    What is not there, or does not fit, stays a ref: whoever renders it says so. The newest come first. Each use counts,
+    for a message of 1 MiB could refer to one picture thousands of times.
     """
-    wanted = dict.fromkeys(hash for message in messages for hash in cited(message.content))
-    found = {hash: media for hash in wanted if (media := await fetch(hash)) is not None}
-    if not found:
-        return list(messages)
-    texts = {hash: b64encode(media.data).decode() for hash, media in found.items()}
-    return [_with_data(message, texts) for message in messages]
+    texts: dict[str, str | None] = {}
+    left = max_bytes
+    found: list[Message] = []
+    for message in reversed(messages):
+        uses: list[str | None] = []
+        for hash in cited(message.content):
+            if hash not in texts:
+                media = await fetch(hash, left)
+                texts[hash] = None if media is None else b64encode(media.data).decode()
+            text = texts[hash]
+            if text is not None and (size := len(text) // 4 * 3 - text[-2:].count("=")) <= left:
+                left -= size
+            else:
+                text = None
+            uses.append(text)
+        if any(text is not None for text in uses):
+            message = replace(message, content=_filled(message.content, iter(uses)))
+        found.append(message)
+    return found[::-1]
 
 
 def cited(content: str | Sequence[object]) -> Iterator[str]:
@@ -241,17 +258,12 @@ def cited(content: str | Sequence[object]) -> Iterator[str]:
             yield from cited(part.output.value)
 
 
-def _with_data(message: Message, texts: Mapping[str, str]) -> Message:
-    if all(hash not in texts for hash in cited(message.content)):
-        return message
-    return replace(message, content=_filled(message.content, texts))
-
-
-def _filled(parts: Sequence[object], texts: Mapping[str, str]) -> tuple[object, ...]:
+def _filled(parts: Sequence[object], texts: Iterator[str | None]) -> tuple[object, ...]:
+    """Returns parts with data for each that `cited` names, in its order; None leaves one as it is."""
     filled = []
     for part in parts:
         if isinstance(part, (Image, File)):
-            if (text := texts.get(hash_of(part) or "")) is not None:
+            if part.ref is not None and hash_of(part) is not None and (text := next(texts)) is not None:
                 part = replace(part, data=text, ref=None)
         elif isinstance(part, ToolResult) and isinstance(part.output, ContentOutput):
             part = replace(part, output=replace(part.output, value=_filled(part.output.value, texts)))

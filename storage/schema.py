@@ -247,10 +247,12 @@ WHERE conversation = ?1 AND key >= ?2 AND key < ?2 || x'ff' ORDER BY key
 
 # Media are there whole where all their pieces are; each piece but the last is as long as the others.
 _WHOLE = f"(SELECT count(*) FROM piece WHERE media = m.id) * {PIECE_BYTES} >= m.size"
+# A piece that damage has made longer or shorter is none: whoever reads on behind it would come to no end.
 MEDIA = f"""
 SELECT m.type, m.size, p.start, p.data
 FROM media AS m JOIN piece AS p ON p.media = m.id AND p.start = ?3 / {PIECE_BYTES} * {PIECE_BYTES}
 WHERE m.conversation = ?1 AND m.hash = ?2 AND (?3 < m.size OR ?3 = 0) AND {_WHOLE}
+  AND typeof(p.data) = 'blob' AND length(p.data) = min({PIECE_BYTES}, m.size - p.start)
 """
 HELD = f"""
 SELECT c.name, m.hash

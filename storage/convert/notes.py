@@ -18,6 +18,7 @@ NoteCode: TypeAlias = Literal[
     "media_as_text",
     "media_moved",
     "name_changed",
+    "options_dropped",
     "output_filled",
     "part_dropped",
     "prefill",

@@ -6,6 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Literal, TypeAlias, get_args
 
+from msgspec.structs import replace
+
+from ..messages import UnknownPart, UserMessage
 from ..rows import StoredMessage
 from . import ag_ui, ai_sdk, anthropic, google, langchain, openai, openai_responses, pydantic_ai
 from .notes import Note
@@ -26,6 +29,7 @@ _RENDER = {
     "ai-sdk": ai_sdk.render,
 }
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
+_WITH_OPTIONS = ("anthropic", "google", "ai-sdk")
 
 
 class Prompt(dict[str, Any]):
@@ -61,13 +65,19 @@ def render(
         system_role: the role of system messages for OpenAI.
 
     Raises:
-        ValueError: there is no such provider.
+        ValueError: there is no such provider, or no such `missing` or `system_role`.
         MissingResult: a call has no result, and `missing` says to raise.
     """
     if provider not in PROVIDERS:
         raise ValueError(f"no provider {provider!r}: there are {', '.join(PROVIDERS)}")
+    if missing not in get_args(Missing):
+        raise ValueError(f"missing={missing!r}: it is one of {', '.join(get_args(Missing))}")
+    if system_role not in get_args(SystemRole):
+        raise ValueError(f"system_role={system_role!r}: it is one of {', '.join(get_args(SystemRole))}")
     notes: list[Note] = []
     repaired = repair(rows, notes, missing=missing, pending=pending)
+    if provider in _WITH_OPTIONS:
+        repaired = [row if row.client_id is None else _without_options(row, notes) for row in repaired]
     if provider == "openai":
         arguments = openai.render(repaired, notes, system_role)
     elif provider == "openai-responses":
@@ -77,6 +87,26 @@ def render(
     else:
         arguments = _RENDER[provider](repaired, notes)
     return Prompt(arguments, sorted(notes, key=_place) if notes else ())
+
+
+def _without_options(row: StoredMessage, notes: list[Note]) -> StoredMessage:
+    """Returns the row of a client without options for providers.
+
+    One that a provider refuses would make it refuse every prompt from then on.
+    """
+    message = row.message
+    if type(message) is not UserMessage:
+        return row
+    content = message.content
+    if not isinstance(content, str):
+        content = tuple(
+            part if isinstance(part, UnknownPart) or not part.provider_options else replace(part, provider_options=None)
+            for part in content
+        )
+    if content == message.content and not message.provider_options:
+        return row
+    notes.append(Note("options_dropped", "a client's options for providers are dropped", row.seq))
+    return replace(row, message=replace(message, content=content, provider_options=None))
 
 
 def _place(note: Note) -> tuple[float, int]:

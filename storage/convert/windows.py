@@ -52,7 +52,7 @@ class Window:
         given = [limit for limit in (n, max_chars, max_tokens) if limit is not None]
         if len(given) > 1:
             raise ValueError("a window has one size: n, max_chars or max_tokens")
-        if given and given[0] < 1:
+        if given and not given[0] >= 1:  # NaN is neither
             raise ValueError(f"a window of {given[0]}: its size is at least 1")
         if (max_tokens is None) != (count is None):
             raise ValueError("max_tokens and count go together: count(text) returns the tokens of a text")

@@ -29,7 +29,8 @@ FORGOTTEN = "parlatory.forgotten"
 class Recall:
     """Is the part of a log that a library recalls, as items in JSON terms.
 
-    An item is in the metadata of its row, under `<provider>:item`.
+    An item is in the metadata of its row, under `<provider>:item`. A row with a client id is of others in any case:
+    what a client says of an item or of forgetting is not believed, or it could put words into the mouth of the model.
 
     Args:
         log: where it is kept.
@@ -105,23 +106,23 @@ class Recall:
         rows = await self._log.context()
         through, taken = 0, set[int]()
         for row in rows:
-            if (said := _said(row.message)) is not None:
+            if (said := _said(row)) is not None:
                 taken |= {row.seq, *said.get("rows", ())}
                 through = max(through, said.get("through", 0))
         return [row for row in rows if row.seq > through and row.seq not in taken]
 
     def _kept(self, row: StoredMessage) -> Any:
         """Returns the item in a row, False where that is in a row before it, None in a row of others."""
-        return (row.message.metadata or {}).get(self._key)
+        return None if row.client_id is not None else (row.message.metadata or {}).get(self._key)
 
 
 def _forgotten(what: Dict) -> AssistantMessage:
     return AssistantMessage(content=(Custom(kind=FORGOTTEN, data=what),))
 
 
-def _said(message: Message) -> Dict | None:
+def _said(row: StoredMessage) -> Dict | None:
     """Returns what a row says is forgotten, or None where it says nothing of the kind."""
-    match message:
+    match row.message:
         case AssistantMessage(content=(Custom(kind=kind, data=dict() as data),)) if kind == FORGOTTEN:
-            return data
+            return data if row.client_id is None else None
     return None

@@ -172,6 +172,28 @@ async def test_markdown(tabs: Tabs) -> None:
         assert page.errors == []
 
 
+async def test_a_text_that_overwhelms_the_parser_is_shown_as_it_was_written(tabs: Tabs) -> None:
+    """Quotes in quotes in quotes, and emphasis that begins and begins: the rest of the page goes on."""
+    hostile = (">" * 20_000, "1. " * 13_000, "*a_" * 13_000)
+    async with serving(Relay) as server:
+        await fill(server, C, [{"role": "assistant", "content": text} for text in (*hostile, "*behind*")])
+        page = await tabs.open(address(server, C))
+        await page.until(f"{BODIES}.length === 4")
+        assert (await page.get(BODIES))[3] == "behind"
+        assert [len(text) for text in await page.get(f"{BODIES}.map((one) => one.trim())")][2] == len(hostile[2])
+        took = await page.get(f"""(async () => {{
+            const {{ GrowingText, markdown }} = await import("./chat/markdown.js");
+            const begun = performance.now();
+            for (const text of {json.dumps(hostile)}) {{
+                markdown(text);
+                new GrowingText(document.createElement("div")).update(text);
+            }}
+            return performance.now() - begun;
+        }})()""")
+        assert took < 30_000  # each was a minute, or an error
+        assert page.errors == []
+
+
 GROWING = (
     "one\n\ntwo *three* four\n\n- a\n- b\n\n  more of b\n\n1. x\n   ```js\n   let y = 1;\n\n   let z;\n   ```\n2. y\n\n"
     "> quote\n> more\n\nend",

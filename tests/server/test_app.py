@@ -159,6 +159,16 @@ async def test_an_origin_is_an_origin(origins: Any) -> None:
         serve(Runtime(await open_engine("memory:"), [Relay]), origins=origins)
 
 
+async def test_what_decides_about_access_is_of_the_right_kind() -> None:
+    runtime = Runtime(await open_engine("memory:"), [Relay])
+    wrong: Any
+    for wrong in ({"authenticate": "ann"}, {"authorize": True}, {"operator": ["ann"]}):
+        with pytest.raises(TypeError, match=f"{next(iter(wrong))} is a function, not"):
+            serve(runtime, **wrong)
+    with pytest.raises(TypeError, match="allow_anonymous is True or False, not 'no'"):
+        serve(runtime, host="0.0.0.0", allow_anonymous="no")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.com", ""])
 async def test_everybody_beyond_this_machine_has_to_be_asked_for(host: str) -> None:
     runtime = Runtime(await open_engine("memory:"), [Relay])

@@ -32,6 +32,10 @@ from parlatory.server.loopback import from_this_machine, network_of
         ({"host": "localhost", "x-forwarded-for": "10.0.0.1"}, "127.0.0.1", False),
         ({"host": "localhost", "forwarded": "for=10.0.0.1"}, "127.0.0.1", False),
         ({"host": "localhost", "via": "1.1 proxy"}, "127.0.0.1", False),
+        ({"host": "localhost", "x-forwarded-proto": "https"}, "127.0.0.1", False),
+        ({"host": "localhost", "cf-connecting-ip": "10.0.0.1"}, "127.0.0.1", False),
+        ({"host": "localhost", "true-client-ip": "10.0.0.1"}, "127.0.0.1", False),
+        ({"host": "localhost", "user-agent": "curl"}, "127.0.0.1", True),
     ],
 )
 def test_what_comes_from_this_machine(headers: dict[str, str], remote: str, local: bool) -> None:

@@ -29,9 +29,9 @@ class Answer:
         self.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
 
 
-async def get(server: Server, path: str, headers: str = "") -> Answer:
+async def get(server: Server, path: str, headers: str = "", host: str = "localhost") -> Answer:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n".encode())
     async with asyncio.timeout(DEADLINE_S):
         raw = await reader.read()
     writer.close()
@@ -110,6 +110,24 @@ async def test_a_type_that_would_be_a_header_is_not_said(server: Server) -> None
     assert "set-cookie" not in answer.headers
     answer = await get(server, f"/v1/media/relay/bob/{sha256(data).hexdigest()}", "If-None-Match: *\r\n")
     assert (answer.status, answer.headers["content-type"]) == (304, "application/octet-stream")
+
+
+async def test_a_type_that_is_too_long_for_a_header_is_not_said(server: Server) -> None:
+    data = b"x" * 70_000
+    part = {"type": "file", "data": base64.b64encode(data).decode(), "mediaType": f"text/{'x' * 500_000}"}
+    await server.runtime.get(Relay, "bob").append({"role": "user", "content": [part]})
+    answer = await get(server, f"/v1/media/relay/bob/{sha256(data).hexdigest()}")
+    assert (answer.status, answer.headers["content-type"], answer.body) == (200, "application/octet-stream", data)
+
+
+async def test_what_is_for_this_machine_is_not_for_pages_from_elsewhere(server: Server) -> None:
+    """Such as one whose name was made to resolve to this machine."""
+    path = await stored(server)
+    absent = await get(server, path.replace(HASH, "0" * 64))
+    for answer in (await get(server, path, host="evil.example"), await get(server, path, "Via: 1.1 proxy\r\n")):
+        assert (answer.status, answer.body, answer.headers) == (404, absent.body, absent.headers)
+    async with serving(allow_anonymous=True) as for_all:
+        assert (await get(for_all, await stored(for_all), host="chat.example")).status == 200
 
 
 async def test_empty_media(server: Server) -> None:
@@ -207,8 +225,8 @@ async def test_a_range_that_is_ignored(server: Server, asked: str) -> None:
 BIG = bytes(8 << 20)
 
 
-async def downloading(server: Server, peer: RawPeer, path: str) -> None:
-    await peer.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+async def downloading(server: Server, peer: RawPeer, path: str, headers: str = "") -> None:
+    await peer.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
     await peer.read_until(b"\r\n\r\n")
 
 
@@ -254,6 +272,27 @@ async def test_downloads_are_counted() -> None:
             assert (refused.status, refused.headers["retry-after"]) == (503, "5")
         await until(lambda: not server._connections)
         assert (await get(server, path)).status == 200
+
+
+async def test_nobody_takes_all_downloads() -> None:
+    def everybody(principal: Principal, action: str, conversation: ConversationName) -> bool:
+        return True
+
+    limits = Limits(downloads_per_principal=1)
+    async with serving(limits=limits, authenticate=authenticate, authorize=everybody) as server:
+        path = await stored(server, BIG)
+        async with RawPeer.to(server, handshake=False) as peer:
+            await downloading(server, peer, path, "Authorization: Bearer ann\r\n")
+            refused = await get(server, path, "Authorization: Bearer ann\r\n")
+            assert (refused.status, refused.headers["retry-after"]) == (429, "5")
+            assert (await get(server, path, "Authorization: Bearer bob\r\n")).status == 200
+        await until(lambda: not server._connections)
+        assert (await get(server, path, "Authorization: Bearer ann\r\n")).status == 200
+    async with serving(limits=limits) as server:  # those without a name are told apart by their address
+        path = await stored(server, BIG)
+        async with RawPeer.to(server, handshake=False) as peer:
+            await downloading(server, peer, path)
+            assert (await get(server, path)).status == 429
 
 
 async def test_media_that_go_meanwhile_break_off(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from websockets.protocol import State
 
 from parlatory.server.socket import Socket
 
-from .peers import DEADLINE_S, HANDSHAKE, RawPeer, until, wire
+from .peers import DEADLINE_S, HANDSHAKE, RawPeer, serving, until, wire
 
 BIG = b"x" * (1 << 20)
 
@@ -400,3 +400,25 @@ async def test_what_comes_before_the_handshake_is_answered_waits_for_the_reader(
             assert b"echoed" in await peer.read_until(b"echoed")
             assert made.received == ["echo"]
         await made.ended.wait()
+
+
+async def test_what_is_no_frame_yet_harms_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """An answer over plain HTTP has nothing behind its request: no second request, no frames, whatever it may be."""
+    async with serving() as server:
+        head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        for behind in (head, b"x" * 200_000, b"\x88\x80\0\0\0\0", wire(b"", Opcode.PING)):
+            async with RawPeer.to(server, handshake=False) as peer:
+                await peer.send(head[:-2])
+                await peer.send(head[-2:] + behind)
+                answer = await peer.read_until(b"ok\n")
+                assert answer.startswith(b"HTTP/1.1 200 OK")
+        await until(lambda: not server.connections)
+    assert "error" not in caplog.text
+
+
+async def test_frames_behind_the_request_are_served_in_order_and_read_on(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving() as server:
+        many = b"".join(wire(b"%d" % number, Opcode.PING) for number in range(20_000))
+        async with RawPeer.to(server, behind=wire(b'{"type":"hello"}') + many) as peer:
+            assert b'"type":"welcome"' in await peer.read_until(b'"boot":"')
+            await peer.read_until(b"19999")

@@ -20,6 +20,7 @@ from parlatory.storage import (
     MessageLog,
     SchemaMismatch,
     StorageError,
+    UnknownMedia,
     open_engine,
     user_message,
 )
@@ -246,6 +247,9 @@ async def test_media_are_checked_and_copied(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("statement", "seq", "fault"), [
     ("UPDATE piece SET data = zeroblob(length(data)) WHERE start > 0", 1, "are not what was stored"),
     ("DELETE FROM piece WHERE start > 0", 1, "have 262144 bytes, not 420000"),
+    ("UPDATE piece SET data = substr(data, 1, 9) WHERE start > 0", 1, "have 262153 bytes, not 420000"),
+    ("UPDATE piece SET data = 'text' WHERE start > 0", 1, "have 262148 bytes, not 420000"),
+    ("UPDATE piece SET data = 7 WHERE start > 0", 1, "have 262145 bytes, not 420000"),
     ("DELETE FROM media WHERE seq = 1", 1, "are missing"),
     ("UPDATE media SET conversation = 9 WHERE seq IS NULL", 0, "belong to no conversation"),
 ])  # fmt: skip
@@ -256,3 +260,16 @@ async def test_a_fault_of_media_is_named(tmp_path: Path, statement: str, seq: in
     (found,) = report.faults
     assert found.seq == seq
     assert fault in found.what
+
+
+@pytest.mark.parametrize("damage", ["substr(data, 1, 9)", "x''", "data || x'00'", "'text'", "7"])
+async def test_media_of_damaged_pieces_are_not_there(tmp_path: Path, damage: str) -> None:
+    """Reading them comes to an end, and a model is asked without them."""
+    hash = await with_media(tmp_path)
+    await asyncio.to_thread(change, tmp_path, f"UPDATE piece SET data = {damage} WHERE start > 0")
+    engine = await opened(tmp_path)
+    log = MessageLog(await engine.partition("relay/0"))
+    with pytest.raises(UnknownMedia):
+        await log.media(hash)
+    assert [note.code for note in (await log.prompt("openai")).notes] == ["media_as_text"]
+    await engine.close()

@@ -154,3 +154,13 @@ async def test_media_are_put_in_and_named_where_they_are_gone(log: MessageLog) -
     prompt = await log.prompt("openai", window=[row])
     assert prompt["messages"][0]["content"][1] == {"type": "text", "text": "[a.png]"}
     assert [note.code for note in prompt.notes] == ["media_as_text"]
+
+
+async def test_a_prompt_holds_so_many_bytes_of_media(log: MessageLog) -> None:
+    ref = await log.put_media(b"\x89PNG\r\n\x1a\n", "image/png")
+    await log.append(user_message([Image(ref=ref, media_type="image/png", filename="a.png")] * 3))
+    prompt = await log.prompt("openai", max_media_bytes=16)
+    assert [part["type"] for part in prompt["messages"][0]["content"]] == ["image_url", "image_url", "text"]
+    assert [note.code for note in prompt.notes] == ["media_as_text"]
+    none = await log.prompt("openai", max_media_bytes=7)
+    assert [part["type"] for part in none["messages"][0]["content"]] == ["text"] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from hashlib import sha256
@@ -189,7 +190,7 @@ def test_media_types() -> None:
 async def test_resolving() -> None:
     fetched: list[str] = []
 
-    async def fetch(hash: str) -> Media | None:
+    async def fetch(hash: str, max_bytes: int) -> Media | None:
         fetched.append(hash)
         return Media(data=PNG, media_type="image/png") if hash == HASH else None
 
@@ -198,7 +199,7 @@ async def test_resolving() -> None:
     parts: list[Any] = [Text(text="x"), Image(ref=REF, media_type="image/png", detail="low"), gone, stays]
     seen = result(Image(ref=REF, media_type="image/png"))
     messages: list[Message] = [user_message("plain"), user_message(parts), seen, result()]
-    found = await resolve(messages, fetch)
+    found = await resolve(messages, fetch, max_bytes=10 * len(PNG))
     full = picture(media_type="image/png")
     assert found == [
         messages[0],
@@ -207,7 +208,7 @@ async def test_resolving() -> None:
         messages[3],
     ]
     assert fetched == [HASH, "0" * 64]
-    assert await resolve([user_message([gone])], fetch) == [user_message([gone])]
+    assert await resolve([user_message([gone])], fetch, max_bytes=1) == [user_message([gone])]
     assert list(cited("text")) == []
 
 
@@ -215,10 +216,29 @@ async def test_what_is_taken_out_comes_back() -> None:
     message = user_message([Text(text="look"), picture(media_type="image/png")])
     stored, blobs, _ = extract(message)
 
-    async def fetch(hash: str) -> Media:
+    async def fetch(hash: str, max_bytes: int) -> Media:
         return Media(data=b"".join(blob.data for blob in blobs if blob.hash == hash), media_type="image/png")
 
-    assert await resolve([stored], fetch) == [message]
+    assert await resolve([stored], fetch, max_bytes=1 << 20) == [message]
+
+
+async def test_what_is_put_back_has_a_limit_and_each_use_counts() -> None:
+    """The newest come first; what does not fit stays a ref, and is asked for once."""
+    fetched: list[str] = []
+
+    async def fetch(hash: str, max_bytes: int) -> Media | None:
+        fetched.append(hash)
+        return Media(data=PNG, media_type="image/png") if len(PNG) <= max_bytes else None
+
+    shown = Image(ref=REF, media_type="image/png")
+    other = Image(ref=media_ref("1" * 64), media_type="image/png")
+    found = await resolve([result(shown), user_message([other, shown, shown, shown])], fetch, max_bytes=3 * len(PNG))
+    whole = picture(media_type="image/png")
+    assert found == [result(shown), user_message([whole, whole, whole, shown])]
+    assert fetched == ["1" * 64, HASH]
+    neither = [result(shown), result(other)]
+    assert await resolve(neither, fetch, max_bytes=len(PNG) - 1) == neither
+    assert fetched[2:] == ["1" * 64, HASH]
 
 
 # -- rows
@@ -316,6 +336,25 @@ async def test_media_are_bounded(log: MessageLog) -> None:
     with pytest.raises(TooLarge):
         await log.media(ref, max_bytes=4)
     assert (await log.media(ref, max_bytes=5)).data == b"12345"
+
+
+async def test_only_bytes_are_media_and_they_are_copied(log: MessageLog) -> None:
+    for data in (5, "x", None):
+        with pytest.raises(TypeError):
+            await log.put_media(data, "a/b")  # type: ignore[arg-type]
+    numbers = array("I", [1, 2, 3])
+    assert (await log.media(await log.put_media(memoryview(numbers), "a/b"))).data == numbers.tobytes()
+    changing = bytearray(b"before")
+    putting = asyncio.ensure_future(log.put_media(changing, "a/b"))
+    await asyncio.sleep(0)
+    changing[:] = b"behind"
+    assert (await log.media(await putting)).data == b"before"
+
+
+@pytest.mark.parametrize("ref", [5, None, b"x", [], {"parlatory": 5}, "x", object()])
+async def test_what_is_no_ref_is_none(log: MessageLog, ref: Any) -> None:
+    with pytest.raises(ValueError, match="names no media"):
+        await log.media(ref)
 
 
 async def test_media_that_are_not_there(log: MessageLog, engine: Engine) -> None:

@@ -1,6 +1,6 @@
 // Markdown to nodes. HTML in a text is text; what the parser makes of the rest passes the sanitiser.
 
-import { Marked } from "../vendor/marked.esm.js";
+import { Marked, Tokenizer } from "../vendor/marked.esm.js";
 import DOMPurify from "../vendor/purify.es.mjs";
 import { h } from "./dom.js";
 
@@ -36,6 +36,10 @@ const SAFE = {
   ALLOW_DATA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,
 };
+// Characters that may be searched in vain for the end of an emphasis. For each beginning the parser looks through the
+// rest of its block: without a limit `*a_*a_...` would take it a minute.
+const SEARCHED_MAX = 2_000_000;
+let searched = 0;
 const LANGUAGE = /^language-([\w+#.-]{1,20})$/;
 
 const escaped = (text) => text.replace(/[&<>"']/g, (one) => `&#${one.charCodeAt(0)};`);
@@ -44,7 +48,16 @@ const marked = new Marked({
   async: false,
   breaks: true,
   gfm: true,
-  tokenizer: { html: () => undefined, tag: () => undefined },
+  tokenizer: {
+    html: () => undefined,
+    tag: () => undefined,
+    emStrong(text, ...place) {
+      if (searched > SEARCHED_MAX) return undefined;
+      const token = Tokenizer.prototype.emStrong.call(this, text, ...place);
+      if (!token) searched += text.length;
+      return token;
+    },
+  },
   renderer: {
     // The page's own headings are h1 and h2.
     heading({ tokens, depth }) {
@@ -57,9 +70,31 @@ const marked = new Marked({
   },
 });
 
+/** Takes a step of the parser; a text that is nested too deep for it stays as it was written. */
+function attempted(step, otherwise) {
+  try {
+    return step();
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return otherwise();
+  }
+}
+
+/** @param {string} text @returns {any[]} */
+function blocks(text) {
+  searched = 0;
+  return attempted(() => marked.lexer(text), () => [asWritten(text)]);
+}
+
+const asWritten = (text) => ({ type: "paragraph", raw: text, text, tokens: [{ type: "text", raw: text, text }] });
+
 /** @param {any[]} tokens @returns {DocumentFragment} */
 function nodes(tokens) {
-  const fragment = /** @type {any} */ (DOMPurify.sanitize(marked.parser(tokens), SAFE));
+  const html = attempted(
+    () => marked.parser(tokens),
+    () => marked.parser([asWritten(tokens.map((token) => token.raw).join(""))]),
+  );
+  const fragment = /** @type {any} */ (DOMPurify.sanitize(html, SAFE));
   for (const link of fragment.querySelectorAll("a")) {
     link.target = "_blank";
     link.rel = "noopener noreferrer nofollow";
@@ -85,7 +120,7 @@ function nodes(tokens) {
 
 /** Renders a whole text. @param {string} text @returns {DocumentFragment} */
 export function markdown(text) {
-  return nodes(marked.lexer(text));
+  return nodes(blocks(text));
 }
 
 /** Is a text that grows. The blocks that nothing can change any more are rendered once, the last ones again and again. */
@@ -109,7 +144,7 @@ export class GrowingText {
       this.open = [];
     }
     this.text = text;
-    const tokens = marked.lexer(text.slice(this.settled));
+    const tokens = blocks(text.slice(this.settled));
     for (const node of this.open) node.remove();
     const last = lastOpen(tokens);
     if (last > 0) {

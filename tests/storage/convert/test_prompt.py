@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from parlatory.storage import Message, MissingResult, Note, Prompt, user_message
+from parlatory.storage import Custom, Message, MissingResult, Note, Prompt, Text, assistant_message, user_message
 from parlatory.storage.convert.prompt import PROVIDERS, Provider, render
 
 from ...prompts.adapter import rows_of
@@ -38,6 +38,13 @@ def test_an_unknown_provider() -> None:
         render("mistral", [])  # type: ignore[arg-type]
 
 
+def test_an_unknown_choice() -> None:
+    with pytest.raises(ValueError, match="missing='error': it is one of synthesize, drop, raise"):
+        render("openai", [], missing="error")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="system_role='user': it is one of system, developer"):
+        render("openai", [], system_role="user")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_no_rows_are_no_turns(provider: Provider) -> None:
     assert list(render(provider, []).values()) == [[]]
@@ -55,6 +62,34 @@ def test_what_is_missing_is_up_to_the_caller() -> None:
 def test_notes_are_in_the_order_of_the_log() -> None:
     found = prompt("anthropic", gives(z="Z"), asks("a.b"), user_message(""), asks("c"))
     assert [note.seq for note in found.notes] == [1, 2, 2, 3, 4, None]
+
+
+OPTIONS = {"anthropic": {"cacheControl": {"type": "?"}}, "google": {"thoughtSignature": "?"}}
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "google", "ai-sdk"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        user_message([Text(text="a", provider_options=OPTIONS), Custom(kind="x.y", data=None)]),
+        user_message("a", provider_options=OPTIONS),
+    ],
+)
+def test_a_client_has_no_options_for_providers(provider: Provider, said: Message) -> None:
+    (row,) = rows_of([said])
+    found = render(provider, [msgspec.structs.replace(row, client_id="c1")])
+    assert b"?" not in msgspec.json.encode(found)
+    assert "options_dropped" in codes(found)
+
+
+def test_whom_the_log_belongs_to_has_options() -> None:
+    said = [user_message([Text(text="a", provider_options=OPTIONS)]), user_message("b")]
+    spoken = assistant_message([Text(text="c", provider_options=OPTIONS)])
+    rows = [msgspec.structs.replace(row, client_id=f"c{row.seq}") for row in rows_of([*said, spoken])]
+    rows[0] = msgspec.structs.replace(rows[0], client_id=None)
+    found = render("google", rows)
+    assert [part.get("thought_signature") for turn in found["contents"] for part in turn["parts"]] == ["?", None, "?"]
+    assert found.notes == ()
 
 
 def ids(provider: Provider, found: Prompt) -> tuple[list[str], list[str]]:

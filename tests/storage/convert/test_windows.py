@@ -91,6 +91,7 @@ def test_tokens_are_counted_once_for_each_row() -> None:
     [
         {"n": 0},
         {"max_chars": 0},
+        {"max_chars": float("nan")},
         {"max_tokens": -1, "count": len},
         {"n": 1, "max_chars": 1},
         {"max_tokens": 1},
