@@ -7,7 +7,8 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack
 from typing import TextIO
 
 from ..storage import CorruptRow, ParlatoryError, StoredMessage
@@ -16,7 +17,7 @@ from .client_drafts import LOST, Draft
 from .client_errors import ClientMisuse, ConnectionRefused, ConversationRefused
 from .client_frames import TurnState
 from .client_subscription import Status
-from .client_terminal import ROWS_MAX, first_of, interrupts, line_of, open_chat, printable, said, tell, write
+from .client_terminal import OPEN_S, ROWS_MAX, first_of, interrupts, line_of, open_chat, printable, said, tell, write
 
 __all__ = ["chat"]
 
@@ -69,17 +70,29 @@ async def chat(
     else:
         talk = _Pipe(target, quiet_s)
     try:
-        async with (
-            interrupts(talk.ctrl_c) as stopped,
-            open_chat(
-                url, conversation, token, tail=talk.tail, tell=talk.tell, on_status=talk.on_status, on_turn=talk.on_turn
-            ) as opened,
-        ):
-            talk.chat = opened
-            await first_of(talk.read(), talk.write(_lines(source.fileno())), stopped.wait())
+        async with interrupts(talk.ctrl_c) as stopped, AsyncExitStack() as stack:
+            opening = stack.enter_async_context(
+                open_chat(
+                    url,
+                    conversation,
+                    token,
+                    tail=talk.tail,
+                    patience_s=talk.patience_s,
+                    tell=talk.tell,
+                    on_status=talk.on_status,
+                    on_turn=talk.on_turn,
+                )
+            )
+            await first_of(_follow(talk, opening), talk.write(_lines(source.fileno())), stopped.wait())
     except ParlatoryError as error:
         talk.failed(str(error))
     return talk.exit_code
+
+
+async def _follow(talk: _Talk, opening: Awaitable[Chat]) -> None:
+    talk.chat = await opening
+    talk.opened.set()
+    await talk.read()
 
 
 async def _lines(fd: int) -> AsyncIterator[str]:
@@ -135,10 +148,13 @@ class _Talk:
     """Is what both ways of talking share."""
 
     tail = 0
+    patience_s: float | None = OPEN_S
     chat: Chat
 
     def __init__(self, output: TextIO) -> None:
         self.output = output
+        # There is a chat.
+        self.opened = asyncio.Event()
         self.exit_code = 0
 
     def tell(self, text: str) -> None:
@@ -244,6 +260,7 @@ class _Pipe(_Talk):
         self._changed.set()
 
     async def write(self, lines: AsyncIterator[str]) -> None:
+        await self.opened.wait()
         async for line in lines:
             if line.strip():
                 seq = await self.send(line, secrets.token_urlsafe(16))
@@ -282,6 +299,7 @@ class _Terminal(_Talk):
     """
 
     tail = HISTORY_ROWS
+    patience_s = None
 
     def __init__(self, output: TextIO) -> None:
         super().__init__(output)
@@ -318,6 +336,7 @@ class _Terminal(_Talk):
         await asyncio.sleep(0)  # rows at hand come without waiting, and would keep the person out
 
     async def read(self) -> None:
+        self._prompt()
         events = self.chat.events()
         while True:
             try:
@@ -374,9 +393,9 @@ class _Terminal(_Talk):
         return f"\x1b[1m{name}\x1b[0m: " if self._colour else f"{name}: "
 
     def ctrl_c(self, stopped: asyncio.Event) -> None:
-        chat: Chat | None = getattr(self, "chat", None)  # it may be pressed before there is one
         now = asyncio.get_running_loop().time()
-        if chat is None or chat.turn.state not in ("running", "queued") or now - self._pressed < CTRL_C_S:
+        idle = not self.opened.is_set() or self.chat.turn.state not in ("running", "queued")
+        if idle or now - self._pressed < CTRL_C_S:
             stopped.set()
         else:
             self._pressed = now
@@ -393,7 +412,6 @@ class _Terminal(_Talk):
                 self.tell(str(error))
 
     async def write(self, lines: AsyncIterator[str]) -> None:
-        self._prompt()
         sending = asyncio.ensure_future(self._send_all())
         stopping = asyncio.ensure_future(self._stop_turns())
         try:
@@ -415,6 +433,7 @@ class _Terminal(_Talk):
             await asyncio.gather(sending, stopping, return_exceptions=True)
 
     async def _send_all(self) -> None:
+        await self.opened.wait()
         while True:
             await self.send(*await self._outbox.get())
             self._outbox.task_done()
@@ -428,6 +447,6 @@ class _Terminal(_Talk):
         return name or by
 
     def _prompt(self) -> None:
-        if not self._on_line:
-            self.output.write(PROMPT)
+        if not self._on_line and self.opened.is_set():
+            self.output.write(f"\r\x1b[K{PROMPT}")
         self.output.flush()

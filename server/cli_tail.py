@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from ..storage import ParlatoryError, Row, StoredMessage, encode_message, instant_of
-from .client import Chat
 from .client_terminal import ROWS_MAX, first_of, interrupts, line_of, open_chat, tell, write
 
 __all__ = ["tail"]
@@ -31,10 +30,11 @@ async def tail(
         BrokenPipeError: nobody reads the output any more, and that is noticed by writing only.
     """
     target = sys.stdout if output is None else output
+    line = _json if json else line_of
     try:
-        async with interrupts() as stopped, open_chat(url, conversation, token, tail=n) as chat:
+        async with interrupts() as stopped:
             with _watched(target, stopped.set):
-                await first_of(_follow(chat, target, _json if json else line_of), stopped.wait())
+                await first_of(_follow(url, conversation, token, n, target, line), stopped.wait())
     except ParlatoryError as error:
         tell(str(error))
         return 2
@@ -56,13 +56,16 @@ def _watched(output: TextIO, gone: Callable[[], None]) -> Iterator[None]:
         loop.remove_reader(fd)
 
 
-async def _follow(chat: Chat, output: TextIO, line: Callable[[StoredMessage], str]) -> None:
-    lines: list[str] = []
-    async for row in chat:
-        lines.append(line(row) + "\n")
-        if len(lines) >= ROWS_MAX or not chat.ready:
-            await write(output, "".join(lines))
-            lines.clear()
+async def _follow(
+    url: str, conversation: str, token: str | None, n: int, output: TextIO, line: Callable[[StoredMessage], str]
+) -> None:
+    async with open_chat(url, conversation, token, tail=n) as chat:
+        lines: list[str] = []
+        async for row in chat:
+            lines.append(line(row) + "\n")
+            if len(lines) >= ROWS_MAX or not chat.ready:
+                await write(output, "".join(lines))
+                lines.clear()
 
 
 def _json(row: StoredMessage) -> str:

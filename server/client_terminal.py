@@ -16,10 +16,14 @@ from .client_errors import ConnectionRefused
 from .client_frames import TurnState
 from .client_subscription import Status
 
-__all__ = ["ROWS_MAX", "first_of", "interrupts", "line_of", "open_chat", "printable", "said", "tell", "write"]
+__all__ = ["OPEN_S", "ROWS_MAX", "first_of", "interrupts", "line_of", "open_chat", "printable", "said", "tell", "write"]
 
 ROWS_MAX = 100
 """Rows in one write."""
+OPEN_S = 30.0
+"""How long the server may refuse to open the conversation for now, where nobody is there to lose patience."""
+SLOW_S = 1.0
+"""After this time it is told why the conversation is not open yet."""
 
 # Controls of both ranges, what changes the direction of text, separators of lines, and halves of characters, which
 # cannot be written at all.
@@ -120,11 +124,14 @@ async def open_chat(
     token: str | None,
     *,
     tail: int,
+    patience_s: float | None = OPEN_S,
     tell: Callable[[str], None] = tell,
     on_status: Callable[[Status], None] | None = None,
     on_turn: Callable[[TurnState], None] | None = None,
 ) -> AsyncIterator[Chat]:
     """Opens the conversation and waits for the first connection; from then on its loss and return are told.
+
+    A server that refuses to open it for now is told once, and given up after `patience_s`; never if that is None.
 
     Raises:
         ParlatoryError: the conversation cannot be had, or the server cannot be reached at first.
@@ -149,9 +156,23 @@ async def open_chat(
     async with connect(
         url, conversation, token=token, tail=tail, on_reset=was_reset, on_status=status_changed, on_turn=on_turn
     ) as opened:
-        if await opened.wait_status("live", "offline") == "offline":
+        if await _first_status(opened, patience_s, tell) == "offline":
             raise ConnectionRefused(opened.problem or "the server cannot be reached")
         if opened.status == "closed":
             await anext(opened)  # raises why
         chat = opened
         yield opened
+
+
+async def _first_status(chat: Chat, patience_s: float | None, tell: Callable[[str], None]) -> Status:
+    opened: tuple[Status, ...] = ("live", "replaying", "offline")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SLOW_S):
+            return await chat.wait_status(*opened)
+    if chat.problem is not None:
+        tell(f"{chat.problem}, trying again")
+    try:
+        async with asyncio.timeout(patience_s):
+            return await chat.wait_status(*opened)
+    except TimeoutError:
+        raise ConnectionRefused(chat.problem or "the server does not open the conversation") from None

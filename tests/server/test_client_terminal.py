@@ -14,12 +14,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.asyncio.server import ServerConnection
 
+from parlatory.server import client_terminal
 from parlatory.server.client_errors import ConnectionRefused, ConversationRefused
 from parlatory.server.client_terminal import first_of, interrupts, line_of, open_chat, printable, said, tell
 from parlatory.storage import Message, StoredMessage, assistant_message, user_message
 from parlatory.storage.messages import File, Image, Text, ToolCall, UnknownPart
-from tests.server.test_client_peer import peer
+from tests.server.test_client_peer import Frame, peer
 
 C = "echo/a"
 
@@ -161,3 +163,26 @@ async def test_what_cannot_be_had_at_first() -> None:
         with pytest.raises(ConversationRefused, match="forbidden"):
             async with open_chat(server.url, C, None, tail=0):
                 raise AssertionError
+
+
+async def test_an_open_that_is_refused_for_now_is_told_once_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(socket: ServerConnection, frame: Frame) -> None:
+        server.say(socket, "error", code="internal", text="t", retryMs=1, conversation=C)
+
+    told: list[str] = []
+    monkeypatch.setattr(client_terminal, "SLOW_S", 0.05)
+    async with asyncio.timeout(10), peer() as server:
+        server.on["open"] = refuse
+        with pytest.raises(ConnectionRefused, match=r"cannot open the conversation \(internal\)"):
+            async with open_chat(server.url, C, None, tail=0, patience_s=0.05, tell=told.append):
+                raise AssertionError
+        assert told == ["the server cannot open the conversation (internal), trying again"]
+        monkeypatch.setattr(client_terminal, "SLOW_S", 0.0)
+        server.on["open"] = lambda socket, frame: None
+        with pytest.raises(ConnectionRefused, match="does not open the conversation"):
+            async with open_chat(server.url, C, None, tail=0, patience_s=0.0):
+                raise AssertionError
+        del server.on["open"]
+        async with open_chat(server.url, C, None, tail=0, patience_s=None) as chat:
+            await chat.wait_status("live")
+            assert chat.problem is None
