@@ -223,6 +223,8 @@ async def _serve_until_stopped(application: Application, options: argparse.Names
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, lambda: os._exit(1) if stopping.is_set() else stopping.set())
+            names = [agent.wire_name for agent in application.agents]
+            print(f"serving {', '.join(names)} ({len(names)} agent{'s' * (len(names) != 1)})", file=sys.stderr)
             if server.page is not None:
                 print(f"the chat page is {server.page}", file=sys.stderr)
             print(f"listening on {server.url}", file=sys.stderr, flush=True)

@@ -223,6 +223,8 @@ class _Pipe(_Talk):
         self._answered: set[int | str | None] = set()
         self._busy: set[int | str | None] = set()
         self._failed: set[int | str | None] = set()
+        # Those of which an interrupted answer is the last word: they are attempted again.
+        self._interrupted: set[int | str | None] = set()
 
     async def show(self, row: StoredMessage) -> None:
         self._rows.append(row)
@@ -237,9 +239,19 @@ class _Pipe(_Talk):
         await write(self.output, "".join(f"{line_of(row)}\n" for row in self._rows))
         # Only what is printed counts, because the talk may be over with it.
         self._printed = seq
-        self._answered.update(row.turn for row in self._rows if row.by == "agent")
+        for row in self._rows:
+            if row.by == "agent":
+                self._note(row.turn, answered=row.finish != "interrupted")
         self._rows.clear()
         self._changed.set()
+
+    def _note(self, turn: int | str | None, *, answered: bool) -> None:
+        if answered:
+            self._answered.add(turn)
+            self._interrupted.discard(turn)
+        else:
+            self._answered.discard(turn)
+            self._interrupted.add(turn)
 
     def on_turn(self, turn: TurnState) -> None:
         super().on_turn(turn)
@@ -250,12 +262,13 @@ class _Pipe(_Talk):
         else:
             self._busy.discard(turn.id)
             if turn.state != "waiting":
-                self._answered.add(turn.id)
+                self._note(turn.id, answered=True)
         self._changed.set()
 
     def on_status(self, status: Status) -> None:
         if status == "replaying":
-            # The ends of turns are not told again.
+            # The ends of turns are not told again. What those said that ran may not have been their last word.
+            self._answered -= self._busy
             self._busy.clear()
         self._changed.set()
 
@@ -267,8 +280,16 @@ class _Pipe(_Talk):
                 if seq is not None:
                     self._sent.add(seq)
         await self._wait_for_answers()
+        for turn in sorted(self._sent & self._interrupted):
+            self.failed(f"the answer to message {turn} was interrupted, and is not taken up again")
         if self._failed & self._sent:
             self.exit_code = 2
+
+    def _runs(self) -> bool:
+        """Says whether a turn for one of the lines is queued or runs, told on this connection or at its beginning."""
+        now = self.chat.turn
+        began = now.state in ("queued", "running") and (now.id is None or now.id in self._sent)
+        return began or bool(self._busy & self._sent)
 
     async def _wait_for_answers(self) -> None:
         if not self._sent:
@@ -279,11 +300,14 @@ class _Pipe(_Talk):
             taken = self.chat.position.seq if self.chat.position else 0
             printed = self._printed >= max(last, taken) and not self.chat.ready
             shown = self.chat.status == "live" and printed
-            if shown and not self._busy & self._sent and self._sent <= self._answered:
+            idle = not self._runs()
+            if shown and idle and self._sent <= self._answered:
                 return
             self._changed.clear()
-            # An idle agent that says nothing has answered as well; offline, nothing is known.
-            limit_s = self._quiet_s if shown and not self._busy & self._sent else None
+            # An idle agent that says nothing has answered as well, unless it is about to go on; offline, nothing is
+            # known.
+            quiet_s = OPEN_S if self._interrupted & self._sent else self._quiet_s
+            limit_s = quiet_s if shown and idle else None
             try:
                 async with asyncio.timeout(limit_s):
                     await self._changed.wait()

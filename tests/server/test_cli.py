@@ -284,6 +284,14 @@ def parlatory(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, capture_output=True, timeout=STOP_S, check=False)
 
 
+def test_it_says_whom_it_serves(bots: str, tmp_path: Path) -> None:
+    with served(bots, tmp_path / "data") as server:
+        assert "serving relay (1 agent)\n" in server.said
+    Path(bots).write_text(AGENTS + "class Echo(Agent):\n    pass\n", encoding="utf-8")
+    with served(bots, tmp_path / "data") as server:
+        assert sorted(re.findall(r"serving (.*), (.*) \(2 agents\)\n", server.said)[0]) == ["echo", "relay"]
+
+
 def test_it_says_where_the_chat_page_is_unless_there_is_none(bots: str, tmp_path: Path) -> None:
     with served(bots, tmp_path / "data") as server:
         page = re.findall(r"the chat page is (http://127\.0\.0\.1:\d+/)\n", server.said)

@@ -158,6 +158,69 @@ async def test_a_connection_that_is_lost_in_the_middle(server: Peer, capsys: pyt
     assert len(told) == 2 and "trying again" in told[0] and "connected again" in told[1]
 
 
+def interrupting(server: Peer, again: Callable[[], None]) -> Callable[[ServerConnection, Frame], None]:
+    """A server that is killed in the middle of an answer; when it is back, the turn is taken up as `again` says."""
+
+    def opened(socket: ServerConnection, frame: Frame) -> None:
+        server.on_open(socket, frame)
+        asyncio.get_running_loop().call_later(0.05, again)
+
+    def send(socket: ServerConnection, frame: Frame) -> None:
+        server.commit(frame)
+        server.tell("turn", conversation=C, id=1, state="running")
+        server.append(C, "first", turn=1)
+        server.cut()
+        server.append(C, "par", turn=1, finish="interrupted")
+        server.on["open"] = opened
+
+    return send
+
+
+async def test_an_interrupted_answer_is_waited_for(server: Peer) -> None:
+    def again() -> None:
+        server.tell("turn", conversation=C, id=1, state="running")
+        server.append(C, "whole", turn=1)
+        server.append(C, "end", turn=1)
+        server.tell("turn", conversation=C, id=1, state="done")
+
+    server.on["send"] = interrupting(server, again)
+    code, lines = await run(server, b"hi\n", quiet_s=0.001)
+    assert code == 0
+    assert lines == ["me: hi", "agent: first", "agent: par [interrupted]", "agent: whole", "agent: end"]
+
+
+async def test_an_interrupted_answer_that_is_not_taken_up(
+    server: Peer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_chat, "OPEN_S", 0.05)
+    server.on["send"] = interrupting(server, lambda: None)
+    assert (await run(server, b"hi\n", quiet_s=0.001))[0] == 2
+    assert "the answer to message 1 was interrupted" in capsys.readouterr().err
+
+
+async def test_a_turn_that_runs_at_the_opening_is_waited_for(server: Peer) -> None:
+    """It was taken up again before this connection, so only the answer to `open` tells of it."""
+
+    def opened(socket: ServerConnection, frame: Frame) -> None:
+        log = server.logs[C]
+        place: Frame = {"conversation": C, "epoch": server.epoch, "floor": 0, "head": len(log), "from": 0}
+        server.say(socket, "opened", **place, turn={"state": "running", "id": 1})
+        server.say(socket, "rows", conversation=C, epoch=server.epoch, rows=log)
+        server.say(socket, "live", conversation=C, seq=len(log))
+        server.subscribers.setdefault(C, set()).add(socket)
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.05, lambda: server.append(C, "whole", turn=1))
+        loop.call_later(0.06, lambda: server.tell("turn", conversation=C, id=1, state="done"))
+
+    def send(socket: ServerConnection, frame: Frame) -> None:
+        server.commit(frame)
+        server.cut()
+        server.on["open"] = opened
+
+    server.on["send"] = send
+    assert await run(server, b"hi\n", quiet_s=0.001) == (0, ["me: hi", "agent: whole"])
+
+
 async def test_a_line_that_is_refused(server: Peer, capsys: pytest.CaptureFixture[str]) -> None:
     server.on["send"] = echo(server)
     assert await run(server, b"\xff\nhi\n", quiet_s=600) == (2, ["me: hi", "agent: re hi"])
