@@ -17,7 +17,19 @@ from .client_drafts import LOST, Draft
 from .client_errors import ClientMisuse, ConnectionRefused, ConversationRefused
 from .client_frames import TurnState
 from .client_subscription import Status
-from .client_terminal import OPEN_S, ROWS_MAX, first_of, interrupts, line_of, open_chat, printable, said, tell, write
+from .client_terminal import (
+    OPEN_S,
+    ROWS_MAX,
+    first_of,
+    interrupts,
+    line_of,
+    name_of,
+    open_chat,
+    printable,
+    said,
+    tell,
+    write,
+)
 
 __all__ = ["chat"]
 
@@ -174,9 +186,11 @@ class _Talk:
         """Hears of a new status."""
 
     def on_turn(self, turn: TurnState) -> None:
-        """Hears of a turn, and says so if it failed."""
+        """Hears of a turn, and says so if it failed or waits for somebody."""
         if turn.state == "error":
             self.tell(f"the agent failed to answer message {turn.id}; the log of the server says why")
+        elif turn.state == "waiting":
+            self.tell(f"the answer to message {turn.id} waits for an approval")
 
     async def show(self, row: StoredMessage) -> None:
         """Prints a row."""
@@ -236,7 +250,7 @@ class _Pipe(_Talk):
         await self._print(error.seq)
 
     async def _print(self, seq: int) -> None:
-        await write(self.output, "".join(f"{line_of(row)}\n" for row in self._rows))
+        await write(self.output, "".join(f"{line_of(row, self.chat.principal)}\n" for row in self._rows))
         # Only what is printed counts, because the talk may be over with it.
         self._printed = seq
         for row in self._rows:
@@ -355,7 +369,7 @@ class _Terminal(_Talk):
             self._end_draft("")
         else:
             self._leave_line()
-            self.output.write(f"{self._bold(row.by)}{printable(text, lines=True)}\n")
+            self.output.write(f"{self._bold(self._name(row))}{printable(text, lines=True)}\n")
             self._prompt()
         await asyncio.sleep(0)  # rows at hand come without waiting, and would keep the person out
 
@@ -413,7 +427,7 @@ class _Terminal(_Talk):
         self._on_line = False
 
     def _bold(self, by: str) -> str:
-        name = printable(self._name(by))
+        name = printable(by)
         return f"\x1b[1m{name}\x1b[0m: " if self._colour else f"{name}: "
 
     def ctrl_c(self, stopped: asyncio.Event) -> None:
@@ -462,13 +476,9 @@ class _Terminal(_Talk):
             await self.send(*await self._outbox.get())
             self._outbox.task_done()
 
-    def _name(self, by: str) -> str:
-        if by == self.chat.principal:
-            return "you"
-        kind, _, name = by.partition(":")
-        if kind == "anonymous":
-            return f"anonymous {name[:6]}".rstrip()
-        return name or by
+    def _name(self, row: StoredMessage) -> str:
+        name = name_of(row, self.chat.principal)
+        return name.partition(":")[2] or name
 
     def _prompt(self) -> None:
         if not self._on_line and self.opened.is_set():

@@ -30,11 +30,10 @@ async def tail(
         BrokenPipeError: nobody reads the output any more, and that is noticed by writing only.
     """
     target = sys.stdout if output is None else output
-    line = _json if json else line_of
     try:
         async with interrupts() as stopped:
             with _watched(target, stopped.set):
-                await first_of(_follow(url, conversation, token, n, target, line), stopped.wait())
+                await first_of(_follow(url, conversation, token, n, json, target), stopped.wait())
     except ParlatoryError as error:
         tell(str(error))
         return 2
@@ -57,12 +56,12 @@ def _watched(output: TextIO, gone: Callable[[], None]) -> Iterator[None]:
 
 
 async def _follow(
-    url: str, conversation: str, token: str | None, n: int, output: TextIO, line: Callable[[StoredMessage], str]
+    url: str, conversation: str, token: str | None, n: int, json: bool, output: TextIO
 ) -> None:
     async with open_chat(url, conversation, token, tail=n) as chat:
         lines: list[str] = []
         async for row in chat:
-            lines.append(line(row) + "\n")
+            lines.append(f"{_json(row) if json else line_of(row, chat.principal)}\n")
             if len(lines) >= ROWS_MAX or not chat.ready:
                 await write(output, "".join(lines))
                 lines.clear()

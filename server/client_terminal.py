@@ -10,18 +10,35 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TextIO
 
-from ..storage import File, Image, StoredMessage
+import msgspec
+
+from ..storage import Custom, File, Image, StoredMessage, ToolCall
 from .client import Chat, connect
 from .client_errors import ConnectionRefused
 from .client_frames import TurnState
 from .client_subscription import Status
 
-__all__ = ["OPEN_S", "ROWS_MAX", "first_of", "interrupts", "line_of", "open_chat", "printable", "said", "tell", "write"]
+__all__ = [
+    "OPEN_S",
+    "ROWS_MAX",
+    "first_of",
+    "interrupts",
+    "line_of",
+    "name_of",
+    "open_chat",
+    "printable",
+    "said",
+    "tell",
+    "write",
+]
 
 ROWS_MAX = 100
 """Rows in one write."""
 OPEN_S = 30.0
 """How long the server may refuse to open the conversation for now, where nobody is there to lose patience."""
+INPUT_CHARACTERS = 200
+APPROVAL = "parlatory.approval"
+NOTED = Image | File | ToolCall | Custom
 SLOW_S = 1.0
 """After this time it is told why the conversation is not open yet."""
 
@@ -44,24 +61,44 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def said(row: StoredMessage) -> str:
-    """Returns the text of a row with a note for each picture and file, or the kinds of its parts; and how it ended."""
+    """Returns the text of a row, with a note for each part that text does not show, and how it ended."""
     text = row.text
     if not isinstance(row.content, str):
-        notes = [_note(part) for part in row.content if not text or isinstance(part, Image | File)]
+        notes = [_note(part) for part in row.content if not text or isinstance(part, NOTED)]
         text = " ".join([text, *notes] if text else notes)
     return text if row.finish is None else f"{text} [{row.finish}]"
 
 
+def _shorten(text: str) -> str:
+    """Returns a text that fits beside others on a line or two."""
+    return text if len(text) <= INPUT_CHARACTERS else f"{text[:INPUT_CHARACTERS]}..."
+
+
 def _note(part: Any) -> str:
     """Returns what stands for a part that is no text: `[image photo.png, image/png]`."""
+    if isinstance(part, ToolCall):
+        given = msgspec.json.encode(part.input).decode() if part.invalid is None else part.invalid
+        return f"[calls {part.tool_name} {_shorten(given)}]"
+    if isinstance(part, Custom) and part.kind == APPROVAL and isinstance(part.data, dict):
+        return f"[{'approved' if part.data.get('approved') is True else 'denied'} {part.data.get('toolCallId')}]"
     known = [part.filename, part.media_type] if isinstance(part, Image | File) else []
     about = ", ".join(word for word in known if word)
     return f"[{part.type} {about}]" if about else f"[{part.type}]"
 
 
-def line_of(row: StoredMessage) -> str:
+def name_of(row: StoredMessage, principal: str | None) -> str:
+    """Returns who a row is from, for the principal that reads it."""
+    if row.role == "tool":
+        return "tool"
+    if row.by == principal:
+        return "you"
+    kind, _, name = row.by.partition(":")
+    return f"anonymous {name[:6]}".rstrip() if kind == "anonymous" else row.by
+
+
+def line_of(row: StoredMessage, principal: str | None = None) -> str:
     """Returns a row as one line, `by: text`."""
-    return printable(f"{row.by}: {said(row)}")
+    return printable(f"{name_of(row, principal)}: {said(row)}")
 
 
 def tell(text: str) -> None:

@@ -187,6 +187,21 @@ async def test_leaving_before_there_is_a_chat(server: Peer) -> None:
         terminal.close()
 
 
+async def test_the_prompt_is_there_once(server: Peer) -> None:
+    server.append(C, "from before")
+    async with talking(server.url) as terminal:
+        await terminal.see("from before")
+    assert re.search(r"> +(\x1b\[K)?> ", terminal.seen.replace("\r\x1b[K", "\n")) is None
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+async def test_an_address_without_its_path(end: str, capsys: pytest.CaptureFixture[str]) -> None:
+    async with asyncio.timeout(20), serving(*AGENTS) as real:
+        with piped(b"hi\n") as (source, _):
+            assert await chat(real.url.removesuffix("/v1") + end, C, None, input=source) == 2
+    assert f"add /v1 to the address: {real.url}\n" in capsys.readouterr().err
+
+
 async def test_pipes_print_rows_only() -> None:
     """Ctrl-C leaves there at once."""
     async with asyncio.timeout(20), serving(*AGENTS) as real:
