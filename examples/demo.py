@@ -98,8 +98,11 @@ class Server:
 def talk(server: Server) -> int:
     """Chat on this terminal; a server that is killed meanwhile comes back on the same port and the same data."""
     assert server.child is not None
+    print(f"The same chat in a browser: {server.page}")
     print(f"Try `kill -9 {server.child.pid}` elsewhere: the server comes back and the chat goes on. Ctrl-D ends it.")
     sys.stdout.flush()
+    # The terminal gives its Ctrl-C to us as well; it is for the chat, which begins with the default again.
+    signal.signal(signal.SIGINT, lambda *_: None)
     chat = subprocess.Popen([command(), "chat", server.url, CONVERSATION])
     ended = threading.Event()
 
@@ -147,7 +150,6 @@ def main() -> int:
     server = Server()
     try:
         server.start()
-        print(f"The same chat in a browser: {server.page}")
         print(f"The conversation lies in ./{DATA}; `{command()} log {DATA} {CONVERSATION}` shows it.", flush=True)
         return talk(server) if sys.stdin is not None and sys.stdin.isatty() else ask(server)
     except ServerFailed as error:

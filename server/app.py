@@ -28,6 +28,7 @@ from ..storage import StorageError
 from .access import Access, Authenticate, Authorize, Operator, anonymous_name
 from .connection import Connection
 from .counters import Counters
+from .faults import Faults
 from .http import Answer, HttpRequest, Site, Streamed, read_headers, respond
 from .inspector import Inspector
 from .limits import Limits
@@ -90,6 +91,8 @@ class Server:
         self.version: str = __version__
         self.boot = secrets.token_hex(8)
         self.clock: Callable[[], float] = time.time
+        # What fails again and again, such as a hook of the application.
+        self.faults = Faults()
         self.reaper = Reaper(lambda: self._connections, limits)
         self.site = Site(access, lambda: self.clock())
         self.site.add("/healthz", lambda _: respond(200, "ok\n"))

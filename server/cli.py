@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from .. import __version__
+from .words import counted
 
 if TYPE_CHECKING:
     from .loading import Application
@@ -121,9 +122,11 @@ def _parser() -> argparse.ArgumentParser:
     tail.add_argument("--json", action="store_true", help="print JSON lines")
     tail.set_defaults(run=_tail)
 
-    log = commands.add_parser("log", help="print a conversation from its data directory, beside a live server too")
+    log = commands.add_parser("log", help="print a conversation from its data directory, or which there are")
     log.add_argument("data", metavar="DATA", help="the data directory")
-    log.add_argument("conversation", metavar="CONVERSATION", help="agent/name")
+    log.add_argument(
+        "conversation", metavar="CONVERSATION", nargs="?", help="agent/name; without it the conversations are listed"
+    )
     log.set_defaults(run=_log)
     _data_commands(commands)
     return parser
@@ -223,6 +226,8 @@ async def _serve_until_stopped(application: Application, options: argparse.Names
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, lambda: os._exit(1) if stopping.is_set() else stopping.set())
+            names = [agent.wire_name for agent in application.agents]
+            print(f"serving {', '.join(names)} ({counted(len(names), 'agent')})", file=sys.stderr)
             if server.page is not None:
                 print(f"the chat page is {server.page}", file=sys.stderr)
             print(f"listening on {server.url}", file=sys.stderr, flush=True)
@@ -234,7 +239,8 @@ async def _serve_until_stopped(application: Application, options: argparse.Names
     code = 0 if engine.failed is None else 1
     stuck = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     if stuck:  # user code that swallows its cancellation: the loop would wait for it for ever
-        print(f"leaving without {len(stuck)} task(s) that do not end; the log names them", file=sys.stderr, flush=True)
+        tasks = counted(len(stuck), "task")
+        print(f"leaving without waiting for {tasks}; the log names what is stuck", file=sys.stderr, flush=True)
         os._exit(code)
     return code
 
@@ -252,6 +258,8 @@ def _tail(options: argparse.Namespace) -> int:
 
 
 def _log(options: argparse.Namespace) -> int:
+    if options.conversation is None:
+        return asyncio.run(_print_names(options.data))
     return asyncio.run(_print_log(options.data, options.conversation))
 
 
@@ -289,6 +297,21 @@ async def _print_log(data: str, conversation: str) -> int:
                 sys.stdout.buffer.flush()
         if not after:
             print(f"parlatory: {conversation} has no rows in {data}", file=sys.stderr)
+    finally:
+        await engine.close()
+    return 0 if after else 1
+
+
+async def _print_names(data: str) -> int:
+    from ..storage import instant_text, open_engine
+
+    engine = await open_engine(f"sqlite:///{data}", read_only=True)
+    cursor = ""
+    try:
+        while page := await engine.list(after=cursor):
+            cursor = page[-1].cursor
+            for one in page:
+                print(f"{one.name}\t{counted(one.head, 'row')}\t{instant_text(one.at) if one.head else '-'}")
     finally:
         await engine.close()
     return 0

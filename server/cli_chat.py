@@ -7,7 +7,8 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack
 from typing import TextIO
 
 from ..storage import CorruptRow, ParlatoryError, StoredMessage
@@ -16,7 +17,19 @@ from .client_drafts import LOST, Draft
 from .client_errors import ClientMisuse, ConnectionRefused, ConversationRefused
 from .client_frames import TurnState
 from .client_subscription import Status
-from .client_terminal import ROWS_MAX, first_of, interrupts, line_of, open_chat, printable, said, tell, write
+from .client_terminal import (
+    OPEN_S,
+    ROWS_MAX,
+    first_of,
+    interrupts,
+    line_of,
+    name_of,
+    open_chat,
+    printable,
+    said,
+    tell,
+    write,
+)
 
 __all__ = ["chat"]
 
@@ -69,17 +82,29 @@ async def chat(
     else:
         talk = _Pipe(target, quiet_s)
     try:
-        async with (
-            interrupts(talk.ctrl_c) as stopped,
-            open_chat(
-                url, conversation, token, tail=talk.tail, tell=talk.tell, on_status=talk.on_status, on_turn=talk.on_turn
-            ) as opened,
-        ):
-            talk.chat = opened
-            await first_of(talk.read(), talk.write(_lines(source.fileno())), stopped.wait())
+        async with interrupts(talk.ctrl_c) as stopped, AsyncExitStack() as stack:
+            opening = stack.enter_async_context(
+                open_chat(
+                    url,
+                    conversation,
+                    token,
+                    tail=talk.tail,
+                    patience_s=talk.patience_s,
+                    tell=talk.tell,
+                    on_status=talk.on_status,
+                    on_turn=talk.on_turn,
+                )
+            )
+            await first_of(_follow(talk, opening), talk.write(_lines(source.fileno())), stopped.wait())
     except ParlatoryError as error:
         talk.failed(str(error))
     return talk.exit_code
+
+
+async def _follow(talk: _Talk, opening: Awaitable[Chat]) -> None:
+    talk.chat = await opening
+    talk.opened.set()
+    await talk.read()
 
 
 async def _lines(fd: int) -> AsyncIterator[str]:
@@ -135,10 +160,13 @@ class _Talk:
     """Is what both ways of talking share."""
 
     tail = 0
+    patience_s: float | None = OPEN_S
     chat: Chat
 
     def __init__(self, output: TextIO) -> None:
         self.output = output
+        # There is a chat.
+        self.opened = asyncio.Event()
         self.exit_code = 0
 
     def tell(self, text: str) -> None:
@@ -158,9 +186,11 @@ class _Talk:
         """Hears of a new status."""
 
     def on_turn(self, turn: TurnState) -> None:
-        """Hears of a turn, and says so if it failed."""
+        """Hears of a turn, and says so if it failed or waits for somebody."""
         if turn.state == "error":
             self.tell(f"the agent failed to answer message {turn.id}; the log of the server says why")
+        elif turn.state == "waiting":
+            self.tell(f"the answer to message {turn.id} waits for an approval")
 
     async def show(self, row: StoredMessage) -> None:
         """Prints a row."""
@@ -207,6 +237,8 @@ class _Pipe(_Talk):
         self._answered: set[int | str | None] = set()
         self._busy: set[int | str | None] = set()
         self._failed: set[int | str | None] = set()
+        # Those of which an interrupted answer is the last word: they are attempted again.
+        self._interrupted: set[int | str | None] = set()
 
     async def show(self, row: StoredMessage) -> None:
         self._rows.append(row)
@@ -218,12 +250,22 @@ class _Pipe(_Talk):
         await self._print(error.seq)
 
     async def _print(self, seq: int) -> None:
-        await write(self.output, "".join(f"{line_of(row)}\n" for row in self._rows))
+        await write(self.output, "".join(f"{line_of(row, self.chat.principal)}\n" for row in self._rows))
         # Only what is printed counts, because the talk may be over with it.
         self._printed = seq
-        self._answered.update(row.turn for row in self._rows if row.by == "agent")
+        for row in self._rows:
+            if row.by == "agent":
+                self._note(row.turn, answered=row.finish != "interrupted")
         self._rows.clear()
         self._changed.set()
+
+    def _note(self, turn: int | str | None, *, answered: bool) -> None:
+        if answered:
+            self._answered.add(turn)
+            self._interrupted.discard(turn)
+        else:
+            self._answered.discard(turn)
+            self._interrupted.add(turn)
 
     def on_turn(self, turn: TurnState) -> None:
         super().on_turn(turn)
@@ -234,24 +276,34 @@ class _Pipe(_Talk):
         else:
             self._busy.discard(turn.id)
             if turn.state != "waiting":
-                self._answered.add(turn.id)
+                self._note(turn.id, answered=True)
         self._changed.set()
 
     def on_status(self, status: Status) -> None:
         if status == "replaying":
-            # The ends of turns are not told again.
+            # The ends of turns are not told again. What those said that ran may not have been their last word.
+            self._answered -= self._busy
             self._busy.clear()
         self._changed.set()
 
     async def write(self, lines: AsyncIterator[str]) -> None:
+        await self.opened.wait()
         async for line in lines:
             if line.strip():
                 seq = await self.send(line, secrets.token_urlsafe(16))
                 if seq is not None:
                     self._sent.add(seq)
         await self._wait_for_answers()
+        for turn in sorted(self._sent & self._interrupted):
+            self.failed(f"the answer to message {turn} was interrupted, and is not taken up again")
         if self._failed & self._sent:
             self.exit_code = 2
+
+    def _runs(self) -> bool:
+        """Says whether a turn for one of the lines is queued or runs, told on this connection or at its beginning."""
+        now = self.chat.turn
+        began = now.state in ("queued", "running") and (now.id is None or now.id in self._sent)
+        return began or bool(self._busy & self._sent)
 
     async def _wait_for_answers(self) -> None:
         if not self._sent:
@@ -262,11 +314,14 @@ class _Pipe(_Talk):
             taken = self.chat.position.seq if self.chat.position else 0
             printed = self._printed >= max(last, taken) and not self.chat.ready
             shown = self.chat.status == "live" and printed
-            if shown and not self._busy & self._sent and self._sent <= self._answered:
+            idle = not self._runs()
+            if shown and idle and self._sent <= self._answered:
                 return
             self._changed.clear()
-            # An idle agent that says nothing has answered as well; offline, nothing is known.
-            limit_s = self._quiet_s if shown and not self._busy & self._sent else None
+            # An idle agent that says nothing has answered as well, unless it is about to go on; offline, nothing is
+            # known.
+            quiet_s = OPEN_S if self._interrupted & self._sent else self._quiet_s
+            limit_s = quiet_s if shown and idle else None
             try:
                 async with asyncio.timeout(limit_s):
                     await self._changed.wait()
@@ -282,6 +337,7 @@ class _Terminal(_Talk):
     """
 
     tail = HISTORY_ROWS
+    patience_s = None
 
     def __init__(self, output: TextIO) -> None:
         super().__init__(output)
@@ -313,11 +369,12 @@ class _Terminal(_Talk):
             self._end_draft("")
         else:
             self._leave_line()
-            self.output.write(f"{self._bold(row.by)}{printable(text, lines=True)}\n")
+            self.output.write(f"{self._bold(self._name(row))}{printable(text, lines=True)}\n")
             self._prompt()
         await asyncio.sleep(0)  # rows at hand come without waiting, and would keep the person out
 
     async def read(self) -> None:
+        self._prompt()
         events = self.chat.events()
         while True:
             try:
@@ -370,13 +427,13 @@ class _Terminal(_Talk):
         self._on_line = False
 
     def _bold(self, by: str) -> str:
-        name = printable(self._name(by))
+        name = printable(by)
         return f"\x1b[1m{name}\x1b[0m: " if self._colour else f"{name}: "
 
     def ctrl_c(self, stopped: asyncio.Event) -> None:
-        chat: Chat | None = getattr(self, "chat", None)  # it may be pressed before there is one
         now = asyncio.get_running_loop().time()
-        if chat is None or chat.turn.state not in ("running", "queued") or now - self._pressed < CTRL_C_S:
+        idle = not self.opened.is_set() or self.chat.turn.state not in ("running", "queued")
+        if idle or now - self._pressed < CTRL_C_S:
             stopped.set()
         else:
             self._pressed = now
@@ -393,7 +450,6 @@ class _Terminal(_Talk):
                 self.tell(str(error))
 
     async def write(self, lines: AsyncIterator[str]) -> None:
-        self._prompt()
         sending = asyncio.ensure_future(self._send_all())
         stopping = asyncio.ensure_future(self._stop_turns())
         try:
@@ -415,19 +471,16 @@ class _Terminal(_Talk):
             await asyncio.gather(sending, stopping, return_exceptions=True)
 
     async def _send_all(self) -> None:
+        await self.opened.wait()
         while True:
             await self.send(*await self._outbox.get())
             self._outbox.task_done()
 
-    def _name(self, by: str) -> str:
-        if by == self.chat.principal:
-            return "you"
-        kind, _, name = by.partition(":")
-        if kind == "anonymous":
-            return f"anonymous {name[:6]}".rstrip()
-        return name or by
+    def _name(self, row: StoredMessage) -> str:
+        name = name_of(row, self.chat.principal)
+        return name.partition(":")[2] or name
 
     def _prompt(self) -> None:
-        if not self._on_line:
-            self.output.write(PROMPT)
+        if not self._on_line and self.opened.is_set():
+            self.output.write(f"\r\x1b[K{PROMPT}")
         self.output.flush()

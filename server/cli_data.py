@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..storage import Progress, backup_data, check_data, restore_data
 from .client_terminal import printable
+from .words import counted
 
 __all__ = ["backup", "check", "restore"]
 
@@ -22,7 +23,8 @@ def check(data: str) -> int:
         print(printable(f"{where}{fault.what}"))  # what is wrong may be quoted from the file
     if len(report.faults) > FAULTS_SHOWN:
         print(f"... and {len(report.faults) - FAULTS_SHOWN} more")
-    print(f"{report.conversations} conversations, {report.rows} rows, {len(report.faults) or 'no'} fault(s)")
+    found = {"conversation": report.conversations, "row": report.rows, "fault": len(report.faults)}
+    print(", ".join(counted(number, noun) for noun, number in found.items()))
     return 1 if report.faults else 0
 
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from ..storage import ParlatoryError, Row, StoredMessage, encode_message, instant_of
-from .client import Chat
 from .client_terminal import ROWS_MAX, first_of, interrupts, line_of, open_chat, tell, write
 
 __all__ = ["tail"]
@@ -32,9 +31,9 @@ async def tail(
     """
     target = sys.stdout if output is None else output
     try:
-        async with interrupts() as stopped, open_chat(url, conversation, token, tail=n) as chat:
+        async with interrupts() as stopped:
             with _watched(target, stopped.set):
-                await first_of(_follow(chat, target, _json if json else line_of), stopped.wait())
+                await first_of(_follow(url, conversation, token, n, json, target), stopped.wait())
     except ParlatoryError as error:
         tell(str(error))
         return 2
@@ -56,13 +55,16 @@ def _watched(output: TextIO, gone: Callable[[], None]) -> Iterator[None]:
         loop.remove_reader(fd)
 
 
-async def _follow(chat: Chat, output: TextIO, line: Callable[[StoredMessage], str]) -> None:
-    lines: list[str] = []
-    async for row in chat:
-        lines.append(line(row) + "\n")
-        if len(lines) >= ROWS_MAX or not chat.ready:
-            await write(output, "".join(lines))
-            lines.clear()
+async def _follow(
+    url: str, conversation: str, token: str | None, n: int, json: bool, output: TextIO
+) -> None:
+    async with open_chat(url, conversation, token, tail=n) as chat:
+        lines: list[str] = []
+        async for row in chat:
+            lines.append(f"{_json(row) if json else line_of(row, chat.principal)}\n")
+            if len(lines) >= ROWS_MAX or not chat.ready:
+                await write(output, "".join(lines))
+                lines.clear()
 
 
 def _json(row: StoredMessage) -> str:

@@ -273,9 +273,9 @@ class Chat:
 
     @property
     def problem(self) -> str | None:
-        """Says why the chat is offline or closed, for people."""
+        """Says why the chat is offline or closed, or why the server does not open it now, for people."""
         error = self._subscription.error
-        return self._link.problem if error is None else str(error)
+        return self._link.problem or self._subscription.problem if error is None else str(error)
 
     @property
     def position(self) -> Position | None:

@@ -373,7 +373,10 @@ class Link:
             )
         except InvalidStatus as error:
             status = error.response.status_code
-            self.problem = f"the server answered with HTTP {status}: is {self._url} the address of a parlatory server?"
+            hint = f"is {self._url} the address of a parlatory server?"
+            if self._url.count("/") == 2 or self._url.endswith("/"):
+                hint = f"add /v1 to the address: {self._url.rstrip('/')}/v1"
+            self.problem = f"the server answered with HTTP {status}: {hint}"
             if not self._welcomed_once and 400 <= status < 500 and status not in _LATER:
                 raise ConnectionRefused(self.problem, status) from error
         except (OSError, InvalidHandshake) as error:

@@ -27,7 +27,9 @@ _TEXTS = {
 
 def explain(close_code: int | None) -> str:
     """Returns what a close code means, for people."""
-    return _TEXTS.get(close_code or 0) or f"the connection ended (close code {close_code or 'none'})"
+    if not close_code:
+        return "the connection was lost"
+    return _TEXTS.get(close_code) or f"the connection ended (close code {close_code})"
 
 
 class Backoff:

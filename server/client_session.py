@@ -489,7 +489,7 @@ class ClientSession:
         if subscription is None or not subscription.opening:
             self._effects.append(Noted(f"the server refused a frame: {frame.code} ({frame.text})"))
             return
-        subscription.refused(retry_at)
+        subscription.refused(retry_at, frame.code)
         if retry_at is None:
             self._end(subscription, ConversationRefused(frame.code, frame.text, conversation))
 

@@ -87,6 +87,8 @@ class Subscription:
         self.error: ClientError | None = None
         # Monotonic time at which to open again after a refusal for now.
         self.retry_at: float | None = None
+        # Why it opens again and again, for people; None once the server has opened it.
+        self.problem: str | None = None
         self._tail = tail
         self._rows_max = rows_max
         self._bytes_max = bytes_max
@@ -184,15 +186,17 @@ class Subscription:
         elif frame.start > held.seq:
             return False
         self._subscribed = True
+        self.problem = None
         self.status = "replaying"
         return True
 
-    def refused(self, retry_at: float | None) -> None:
+    def refused(self, retry_at: float | None, code: str) -> None:
         """The server refused an `open`, for now if `retry_at` is given."""
         self._opens = max(self._opens - 1, 0)
         if not self._opens:
             self._subscribed = False
             self.retry_at = retry_at
+            self.problem = f"the server cannot open the conversation ({code})"
 
     def rows(self, frame: Rows) -> bytes | None:
         """Takes in a run of rows; returns the frame to send: `close` if the buffer is full, `open` if there is a hole.

@@ -10,16 +10,37 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TextIO
 
-from ..storage import File, Image, StoredMessage
+import msgspec
+
+from ..storage import Custom, File, Image, StoredMessage, ToolCall
 from .client import Chat, connect
 from .client_errors import ConnectionRefused
 from .client_frames import TurnState
 from .client_subscription import Status
 
-__all__ = ["ROWS_MAX", "first_of", "interrupts", "line_of", "open_chat", "printable", "said", "tell", "write"]
+__all__ = [
+    "OPEN_S",
+    "ROWS_MAX",
+    "first_of",
+    "interrupts",
+    "line_of",
+    "name_of",
+    "open_chat",
+    "printable",
+    "said",
+    "tell",
+    "write",
+]
 
 ROWS_MAX = 100
 """Rows in one write."""
+OPEN_S = 30.0
+"""How long the server may refuse to open the conversation for now, where nobody is there to lose patience."""
+INPUT_CHARACTERS = 200
+APPROVAL = "parlatory.approval"
+NOTED = Image | File | ToolCall | Custom
+SLOW_S = 1.0
+"""After this time it is told why the conversation is not open yet."""
 
 # Controls of both ranges, what changes the direction of text, separators of lines, and halves of characters, which
 # cannot be written at all.
@@ -40,24 +61,44 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def said(row: StoredMessage) -> str:
-    """Returns the text of a row with a note for each picture and file, or the kinds of its parts; and how it ended."""
+    """Returns the text of a row, with a note for each part that text does not show, and how it ended."""
     text = row.text
     if not isinstance(row.content, str):
-        notes = [_note(part) for part in row.content if not text or isinstance(part, Image | File)]
+        notes = [_note(part) for part in row.content if not text or isinstance(part, NOTED)]
         text = " ".join([text, *notes] if text else notes)
     return text if row.finish is None else f"{text} [{row.finish}]"
 
 
+def _shorten(text: str) -> str:
+    """Returns a text that fits beside others on a line or two."""
+    return text if len(text) <= INPUT_CHARACTERS else f"{text[:INPUT_CHARACTERS]}..."
+
+
 def _note(part: Any) -> str:
     """Returns what stands for a part that is no text: `[image photo.png, image/png]`."""
+    if isinstance(part, ToolCall):
+        given = msgspec.json.encode(part.input).decode() if part.invalid is None else part.invalid
+        return f"[calls {part.tool_name} {_shorten(given)}]"
+    if isinstance(part, Custom) and part.kind == APPROVAL and isinstance(part.data, dict):
+        return f"[{'approved' if part.data.get('approved') is True else 'denied'} {part.data.get('toolCallId')}]"
     known = [part.filename, part.media_type] if isinstance(part, Image | File) else []
     about = ", ".join(word for word in known if word)
     return f"[{part.type} {about}]" if about else f"[{part.type}]"
 
 
-def line_of(row: StoredMessage) -> str:
+def name_of(row: StoredMessage, principal: str | None) -> str:
+    """Returns who a row is from, for the principal that reads it."""
+    if row.role == "tool":
+        return "tool"
+    if row.by == principal:
+        return "you"
+    kind, _, name = row.by.partition(":")
+    return f"anonymous {name[:6]}".rstrip() if kind == "anonymous" else row.by
+
+
+def line_of(row: StoredMessage, principal: str | None = None) -> str:
     """Returns a row as one line, `by: text`."""
-    return printable(f"{row.by}: {said(row)}")
+    return printable(f"{name_of(row, principal)}: {said(row)}")
 
 
 def tell(text: str) -> None:
@@ -120,11 +161,14 @@ async def open_chat(
     token: str | None,
     *,
     tail: int,
+    patience_s: float | None = OPEN_S,
     tell: Callable[[str], None] = tell,
     on_status: Callable[[Status], None] | None = None,
     on_turn: Callable[[TurnState], None] | None = None,
 ) -> AsyncIterator[Chat]:
     """Opens the conversation and waits for the first connection; from then on its loss and return are told.
+
+    A server that refuses to open it for now is told once, and given up after `patience_s`; never if that is None.
 
     Raises:
         ParlatoryError: the conversation cannot be had, or the server cannot be reached at first.
@@ -149,9 +193,23 @@ async def open_chat(
     async with connect(
         url, conversation, token=token, tail=tail, on_reset=was_reset, on_status=status_changed, on_turn=on_turn
     ) as opened:
-        if await opened.wait_status("live", "offline") == "offline":
+        if await _first_status(opened, patience_s, tell) == "offline":
             raise ConnectionRefused(opened.problem or "the server cannot be reached")
         if opened.status == "closed":
             await anext(opened)  # raises why
         chat = opened
         yield opened
+
+
+async def _first_status(chat: Chat, patience_s: float | None, tell: Callable[[str], None]) -> Status:
+    opened: tuple[Status, ...] = ("live", "replaying", "offline")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SLOW_S):
+            return await chat.wait_status(*opened)
+    if chat.problem is not None:
+        tell(f"{chat.problem}, trying again")
+    try:
+        async with asyncio.timeout(patience_s):
+            return await chat.wait_status(*opened)
+    except TimeoutError:
+        raise ConnectionRefused(chat.problem or "the server does not open the conversation") from None

@@ -202,10 +202,11 @@ class Connection(Socket):
         else:
             refusal = Refusal("internal", "the server could not do it; repeat later", echo_for(frame))
             kind = type(frame).__name__.lower()
+            what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} frame failed"
             if isinstance(error, StorageError):  # which has logged what went wrong
-                logger.error("connection %s: a %s frame failed: %s", self.id, kind, error)
+                logger.error("connection %s: %s: %s", self.id, what, error)
             else:
-                logger.error("connection %s: a %s frame failed", self.id, kind, exc_info=error)
+                self.app.faults.log(what, error, f"connection {self.id}: {what}")
         self._say(refusal)
 
     def _say(self, refusal: Refusal) -> None:
@@ -409,7 +410,8 @@ class Connection(Socket):
         try:
             principal = await self._authenticated(None if frame.token is UNSET else frame.token)
         except Exception as error:  # the application's hook: a fault of it is no verdict over the token
-            logger.error("connection %s: authenticate failed, it is not let in", self.id, exc_info=error)
+            whole = f"connection {self.id}: authenticate failed, it is not let in"
+            self.app.faults.log("authenticate failed", error, whole)
             self.begin_shut(Shut(1011))
             return
         if self._ended:
@@ -503,7 +505,8 @@ class Connection(Socket):
                     grant = await grant
                 code = None if grant is not None else "forbidden"
             except Exception as error:  # the application's hook: whom it does not know is not left in
-                logger.error("connection %s: authorize failed, %r is closed", self.id, name, exc_info=error)
+                whole = f"connection {self.id}: authorize failed, {name!r} is closed"
+                self.app.faults.log("authorize failed", error, whole)
                 code = "internal"
             if code is not None:
                 subscription.end(code)

@@ -6,7 +6,6 @@ on this machine they are all conversations, and then they are for requests from 
 
 from __future__ import annotations
 
-import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,6 @@ __all__ = ["OwnConversations", "described"]
 ROUNDS_MAX = 5
 TITLE_CHARACTERS = 80
 TEXT_CHARACTERS = 200
-
-logger = logging.getLogger("parlatory.server")
 
 
 class OwnConversations:
@@ -83,8 +80,8 @@ class OwnConversations:
         try:
             grant = self._server.access.authorize(principal, "open", conversation)
             return (grant if isinstance(grant, Grant | None) else await grant) is not None
-        except Exception:  # the application's hook: whom it does not know sees nothing
-            logger.exception("authorize failed, %r is not listed", str(conversation))
+        except Exception as error:  # the application's hook: whom it does not know sees nothing
+            self._server.faults.log("authorize failed", error, f"authorize failed, {str(conversation)!r} is not listed")
             return False
 
 

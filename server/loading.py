@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ..actors import Agent
 from .access import Authenticate, Authorize, Operator
+from .words import counted
 
 __all__ = ["Application", "LoadError", "load_application"]
 
@@ -97,5 +98,5 @@ def _hook(module: ModuleType, name: str, arguments: int) -> Any:
     try:
         inspect.signature(hook).bind(*range(arguments))
     except TypeError:
-        raise LoadError(f"{name} of {module.__name__} does not take {arguments} argument(s)") from None
+        raise LoadError(f"{name} of {module.__name__} does not take {counted(arguments, 'argument')}") from None
     return hook

@@ -113,7 +113,7 @@ def run(*arguments: str) -> int:
         (["serve", "BOTS", "--data", "BOTS"], "cannot make the data directory"),
         (["tail", "ws://127.0.0.1:1/v1", "relay/x", "-n", "-1"], "'-1' is no count"),
         (["tail", "ws://127.0.0.1:1/v1", "relay/x", "-n", "x"], "'x' is no count"),
-        (["log", "D"], "the following arguments are required: CONVERSATION"),
+        (["log", "D"], "holds no parlatory data"),
         (["log", "D", "nonsense"], "'nonsense' is no conversation"),
         (["log", "D", "relay/x"], "holds no parlatory data"),
     ],
@@ -201,9 +201,13 @@ def test_chat_and_tail_get_what_was_given(monkeypatch: pytest.MonkeyPatch) -> No
 def test_log_in_this_process(bots: str, tmp_path: Path, capfdbinary: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     data = str(tmp_path / "data")
     assert served_here(bots, data, monkeypatch) == 0
-    assert run("log", data, "relay/x") == 0
+    assert run("log", data, "relay/x") == 1
     assert b"relay/x has no rows in" in capfdbinary.readouterr().err
+    assert run("log", data) == 0
+    assert capfdbinary.readouterr().out == b""
     asyncio.run(appended(data))
+    assert run("log", data) == 0
+    assert re.fullmatch(r"relay/x\t1 row\t[0-9-]+T[0-9:.]+Z\n", capfdbinary.readouterr().out.decode())
     assert run("log", data, "relay/x") == 0
     captured = capfdbinary.readouterr()
     assert (json.loads(captured.out)["message"]["content"], captured.err) == ("x", b"")
@@ -276,12 +280,20 @@ async def test_serve_and_log_beside_it_and_after_it(bots: str, tmp_path: Path) -
                     assert code == 0 and rest == "stopping; once more to stop at once\n"
                     await peer.refused(1012)
             done = parlatory("log", str(data), "relay/none")
-            assert done.stdout == b"" and b"relay/none has no rows" in done.stderr
+            assert done.returncode == 1 and done.stdout == b"" and b"relay/none has no rows" in done.stderr
 
 
 def parlatory(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "parlatory.server.cli", *arguments]
     return subprocess.run(command, capture_output=True, timeout=STOP_S, check=False)
+
+
+def test_it_says_whom_it_serves(bots: str, tmp_path: Path) -> None:
+    with served(bots, tmp_path / "data") as server:
+        assert "serving relay (1 agent)\n" in server.said
+    Path(bots).write_text(AGENTS + "class Echo(Agent):\n    pass\n", encoding="utf-8")
+    with served(bots, tmp_path / "data") as server:
+        assert sorted(re.findall(r"serving (.*), (.*) \(2 agents\)\n", server.said)[0]) == ["echo", "relay"]
 
 
 def test_it_says_where_the_chat_page_is_unless_there_is_none(bots: str, tmp_path: Path) -> None:
@@ -315,7 +327,7 @@ def test_closed_standard_streams_do_no_harm(bots: str, tmp_path: Path) -> None:
             assert os.readlink(f"/proc/{server.process.pid}/fd/{fd}") == os.devnull
         assert server.stop()[0] == 0
     log = [sys.executable, "-m", "parlatory.server.cli", "log", str(tmp_path / "data"), "relay/x"]
-    assert subprocess.run([*closed, *log], stderr=subprocess.PIPE, timeout=STOP_S, check=False).returncode == 0
+    assert subprocess.run([*closed, *log], stderr=subprocess.PIPE, timeout=STOP_S, check=False).returncode == 1
 
 
 async def test_log_into_a_pipe_that_nobody_reads(bots: str, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ async def test_line_by_line(server: Peer) -> None:
     server.on["send"] = echo(server)
     code, lines = await run(server, b"one\n\n  \r\ntwo\r\nthree", quiet_s=600)
     assert code == 0
-    assert lines == ["me: one", "agent: re one", "me: two", "agent: re two", "me: three", "agent: re three"]
+    assert lines == ["you: one", "agent: re one", "you: two", "agent: re two", "you: three", "agent: re three"]
     assert [frame["message"]["content"] for frame in server.of("send")] == ["one", "two", "three"]
 
 
@@ -90,7 +90,7 @@ async def test_long_and_split_lines(server: Peer) -> None:
             await asyncio.sleep(0)
         os.close(writing)
         assert await talking == 0
-    assert output.getvalue().splitlines()[0] == "me: ä b"
+    assert output.getvalue().splitlines()[0] == "you: ä b"
 
 
 async def test_an_answer_in_several_rows_is_waited_for(server: Peer) -> None:
@@ -105,7 +105,7 @@ async def test_an_answer_in_several_rows_is_waited_for(server: Peer) -> None:
         loop.call_later(0.06, lambda: server.tell("turn", conversation=C, id=1, state="done"))
 
     server.on["send"] = send
-    assert await run(server, b"hi\n", quiet_s=0.001) == (0, ["me: hi", "agent: first", "agent: second"])
+    assert await run(server, b"hi\n", quiet_s=0.001) == (0, ["you: hi", "agent: first", "agent: second"])
 
 
 @pytest.mark.parametrize(("end", "code"), [("done", 0), ("stopped", 0), ("error", 2)])
@@ -118,9 +118,10 @@ async def test_the_end_of_a_turn_is_an_answer_and_a_failed_one_is_told(
             server.tell("turn", conversation=C, id=1, state=state)
 
     server.on["send"] = send
-    assert await run(server, b"hi\n", quiet_s=600) == (code, ["me: hi"])
+    assert await run(server, b"hi\n", quiet_s=600) == (code, ["you: hi"])
     said = "parlatory: the agent failed to answer message 1; the log of the server says why\n"
-    assert capsys.readouterr().err == (said if code else "")
+    waits = "parlatory: the answer to message 1 waits for an approval\n"
+    assert capsys.readouterr().err == waits + (said if code else "")
 
 
 async def test_a_failed_turn_of_somebody_else_is_told_and_no_failure(
@@ -131,12 +132,12 @@ async def test_a_failed_turn_of_somebody_else_is_told_and_no_failure(
         echo(server)(socket, frame)
 
     server.on["send"] = send
-    assert await run(server, b"hi\n", quiet_s=600) == (0, ["me: hi", "agent: re hi"])
+    assert await run(server, b"hi\n", quiet_s=600) == (0, ["you: hi", "agent: re hi"])
     assert "message 77" in capsys.readouterr().err
 
 
 async def test_quiet_is_an_answer(server: Peer) -> None:
-    assert await run(server, b"hi\n", quiet_s=0.01) == (0, ["me: hi"])
+    assert await run(server, b"hi\n", quiet_s=0.01) == (0, ["you: hi"])
 
 
 async def test_a_connection_that_is_lost_in_the_middle(server: Peer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,14 +154,77 @@ async def test_a_connection_that_is_lost_in_the_middle(server: Peer, capsys: pyt
     server.on["send"] = send
     code, lines = await run(server, b"hi\nthere\n", quiet_s=600)
     assert code == 0
-    assert lines == ["me: hi", "agent: answer", "me: there", "agent: re there"]
+    assert lines == ["you: hi", "agent: answer", "you: there", "agent: re there"]
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 2 and "trying again" in told[0] and "connected again" in told[1]
 
 
+def interrupting(server: Peer, again: Callable[[], None]) -> Callable[[ServerConnection, Frame], None]:
+    """A server that is killed in the middle of an answer; when it is back, the turn is taken up as `again` says."""
+
+    def opened(socket: ServerConnection, frame: Frame) -> None:
+        server.on_open(socket, frame)
+        asyncio.get_running_loop().call_later(0.05, again)
+
+    def send(socket: ServerConnection, frame: Frame) -> None:
+        server.commit(frame)
+        server.tell("turn", conversation=C, id=1, state="running")
+        server.append(C, "first", turn=1)
+        server.cut()
+        server.append(C, "par", turn=1, finish="interrupted")
+        server.on["open"] = opened
+
+    return send
+
+
+async def test_an_interrupted_answer_is_waited_for(server: Peer) -> None:
+    def again() -> None:
+        server.tell("turn", conversation=C, id=1, state="running")
+        server.append(C, "whole", turn=1)
+        server.append(C, "end", turn=1)
+        server.tell("turn", conversation=C, id=1, state="done")
+
+    server.on["send"] = interrupting(server, again)
+    code, lines = await run(server, b"hi\n", quiet_s=0.001)
+    assert code == 0
+    assert lines == ["you: hi", "agent: first", "agent: par [interrupted]", "agent: whole", "agent: end"]
+
+
+async def test_an_interrupted_answer_that_is_not_taken_up(
+    server: Peer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_chat, "OPEN_S", 0.05)
+    server.on["send"] = interrupting(server, lambda: None)
+    assert (await run(server, b"hi\n", quiet_s=0.001))[0] == 2
+    assert "the answer to message 1 was interrupted" in capsys.readouterr().err
+
+
+async def test_a_turn_that_runs_at_the_opening_is_waited_for(server: Peer) -> None:
+    """It was taken up again before this connection, so only the answer to `open` tells of it."""
+
+    def opened(socket: ServerConnection, frame: Frame) -> None:
+        log = server.logs[C]
+        place: Frame = {"conversation": C, "epoch": server.epoch, "floor": 0, "head": len(log), "from": 0}
+        server.say(socket, "opened", **place, turn={"state": "running", "id": 1})
+        server.say(socket, "rows", conversation=C, epoch=server.epoch, rows=log)
+        server.say(socket, "live", conversation=C, seq=len(log))
+        server.subscribers.setdefault(C, set()).add(socket)
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.05, lambda: server.append(C, "whole", turn=1))
+        loop.call_later(0.06, lambda: server.tell("turn", conversation=C, id=1, state="done"))
+
+    def send(socket: ServerConnection, frame: Frame) -> None:
+        server.commit(frame)
+        server.cut()
+        server.on["open"] = opened
+
+    server.on["send"] = send
+    assert await run(server, b"hi\n", quiet_s=0.001) == (0, ["you: hi", "agent: whole"])
+
+
 async def test_a_line_that_is_refused(server: Peer, capsys: pytest.CaptureFixture[str]) -> None:
     server.on["send"] = echo(server)
-    assert await run(server, b"\xff\nhi\n", quiet_s=600) == (2, ["me: hi", "agent: re hi"])
+    assert await run(server, b"\xff\nhi\n", quiet_s=600) == (2, ["you: hi", "agent: re hi"])
     assert "surrogate" in capsys.readouterr().err
 
 
@@ -188,7 +252,7 @@ async def test_a_row_that_cannot_be_read(server: Peer, capsys: pytest.CaptureFix
         server.append(C, "y", turn=1)
 
     server.on["send"] = send
-    assert await run(server, b"hi\n", quiet_s=600) == (0, ["me: hi", "agent: y"])
+    assert await run(server, b"hi\n", quiet_s=600) == (0, ["you: hi", "agent: y"])
     assert "corrupt" in capsys.readouterr().err
 
 
@@ -205,7 +269,7 @@ async def test_the_rows_before_the_end_of_a_turn_are_printed(server: Peer) -> No
         server.tell("turn", conversation=C, id=1, state="done")
 
     server.on["send"] = send
-    assert await run(server, b"hi\n", quiet_s=600) == (0, ["me: hi", "agent: a", "agent: b"])
+    assert await run(server, b"hi\n", quiet_s=600) == (0, ["you: hi", "agent: a", "agent: b"])
 
 
 async def test_interrupted(server: Peer) -> None:

@@ -170,15 +170,36 @@ async def test_ctrl_c_later_stops_again(
     assert "not you" in capsys.readouterr().err
 
 
-async def test_ctrl_c_before_there_is_a_chat(server: Peer) -> None:
+async def test_leaving_before_there_is_a_chat(server: Peer) -> None:
     server.on["open"] = lambda socket, frame: None
-    terminal = Terminal()
-    talk = asyncio.ensure_future(chat(server.url, C, None, input=terminal.input, output=terminal.output))
-    await server.until(lambda: server.of("open"))
-    os.kill(os.getpid(), signal.SIGINT)
-    server.tell("closed", conversation=C, code="forbidden")
-    assert await talk == 2
-    terminal.close()
+    for leave in (
+        lambda _: os.kill(os.getpid(), signal.SIGINT),
+        lambda _: os.kill(os.getpid(), signal.SIGTERM),
+        lambda terminal: terminal.type("\x04"),
+    ):
+        terminal = Terminal()
+        talk = asyncio.ensure_future(chat(server.url, C, None, input=terminal.input, output=terminal.output))
+        server.frames.clear()
+        await server.until(lambda: server.of("open"))
+        leave(terminal)
+        assert await talk == 0
+        terminal.type("\x04")
+        terminal.close()
+
+
+async def test_the_prompt_is_there_once(server: Peer) -> None:
+    server.append(C, "from before")
+    async with talking(server.url) as terminal:
+        await terminal.see("from before")
+    assert re.search(r"> +(\x1b\[K)?> ", terminal.seen.replace("\r\x1b[K", "\n")) is None
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+async def test_an_address_without_its_path(end: str, capsys: pytest.CaptureFixture[str]) -> None:
+    async with asyncio.timeout(20), serving(*AGENTS) as real:
+        with piped(b"hi\n") as (source, _):
+            assert await chat(real.url.removesuffix("/v1") + end, C, None, input=source) == 2
+    assert f"add /v1 to the address: {real.url}\n" in capsys.readouterr().err
 
 
 async def test_pipes_print_rows_only() -> None:

@@ -37,7 +37,7 @@ def spoil(directory: Path, seqs: str) -> None:
 
 def test_a_sound_directory(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", str(data)]) == 0
-    assert capsys.readouterr().out == "1 conversations, 4 rows, no fault(s)\n"
+    assert capsys.readouterr().out == "1 conversation, 4 rows, no faults\n"
 
 
 def test_faults_are_named_and_the_exit_code_says_it_T14(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +46,7 @@ def test_faults_are_named_and_the_exit_code_says_it_T14(data: Path, capsys: pyte
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("'relay/a' row 2: the body has 5 bytes, not ")
     assert lines[1].startswith("'relay/a' row 4: ")
-    assert lines[2:] == ["1 conversations, 4 rows, 2 fault(s)"]
+    assert lines[2:] == ["1 conversation, 4 rows, 2 faults"]
     assert "\x1b" not in "".join(lines)
 
 

@@ -125,6 +125,14 @@ async def test_errors_are_one_sentence(server: Peer, tmp_path: Path, capsys: pyt
     assert len(errors) == 2 and all(line.startswith("parlatory: ") for line in errors)
 
 
+async def test_it_ends_while_the_conversation_is_not_open(server: Peer, pipe: Pipe) -> None:
+    server.on["open"] = lambda socket, frame: None
+    tailing = asyncio.ensure_future(tail(server.url, C, None, 5, False, output=pipe.output))
+    await server.until(lambda: server.of("open"))
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await tailing == 0
+
+
 async def test_stdout(server: Peer, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", pipe.output)
     tailing = asyncio.ensure_future(tail(server.url, C, None, 1, False))

@@ -279,9 +279,9 @@ def test_a_row_that_cannot_be_read_keeps_its_place() -> None:
 def test_a_refusal_for_now() -> None:
     sub = subscription(None)
     sub.open()
-    sub.refused(5.0)
+    sub.refused(5.0, "internal")
     assert sub.retry_at is None, "another open is under way"
-    sub.refused(5.0)
+    sub.refused(5.0, "internal")
     assert sub.retry_at == 5.0 and not sub.opening
     sub.open()
     assert sub.retry_at is None

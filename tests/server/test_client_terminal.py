@@ -14,12 +14,15 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.asyncio.server import ServerConnection
 
+from parlatory.actors.approvals import approval
+from parlatory.server import client_terminal
 from parlatory.server.client_errors import ConnectionRefused, ConversationRefused
-from parlatory.server.client_terminal import first_of, interrupts, line_of, open_chat, printable, said, tell
-from parlatory.storage import Message, StoredMessage, assistant_message, user_message
-from parlatory.storage.messages import File, Image, Text, ToolCall, UnknownPart
-from tests.server.test_client_peer import peer
+from parlatory.server.client_terminal import first_of, interrupts, line_of, name_of, open_chat, printable, said, tell
+from parlatory.storage import Message, StoredMessage, assistant_message, tool_message, user_message
+from parlatory.storage.messages import Custom, File, Image, Text, TextOutput, ToolCall, ToolResult, UnknownPart
+from tests.server.test_client_peer import Frame, peer
 
 C = "echo/a"
 
@@ -63,8 +66,28 @@ def test_a_row_is_one_line() -> None:
 def test_what_has_no_text_is_named() -> None:
     call = ToolCall(tool_call_id="c", tool_name="find", input={})
     unknown = UnknownPart("x-new", msgspec.Raw(b"{}"))
-    assert said(row(assistant_message([call, unknown]))) == "[tool-call] [x-new]"
+    assert said(row(assistant_message([call, unknown]))) == "[calls find {}] [x-new]"
     assert said(row(user_message(""))) == said(row(user_message([]))) == ""
+
+
+def test_tools_and_approvals_are_told() -> None:
+    call = ToolCall(tool_call_id="c9", tool_name="cancel_order", input={"order": "7"})
+    assert line_of(row(assistant_message([Text(text="Wait."), call]), by="agent")) == (
+        'agent: Wait. [calls cancel_order {"order":"7"}]'
+    )
+    broken = ToolCall(tool_call_id="c", tool_name="find", input={}, invalid="x" * 300)
+    assert said(row(assistant_message([broken]))) == f"[calls find {'x' * 200}...]"
+    assert said(row(approval("call_c9"))) == "[approved call_c9]"
+    assert said(row(approval("call_c9", False))) == "[denied call_c9]"
+    assert said(row(user_message([Custom(kind="parlatory.approval", data=1)]))) == "[custom]"
+    result = ToolResult(tool_call_id="c9", tool_name="cancel_order", output=TextOutput(value="done"))
+    assert line_of(row(tool_message([result]), by="agent")) == "tool: done"
+
+
+def test_who_a_row_is_from() -> None:
+    names = ["user:ann", "user:bob", "anonymous:0123456789", "anonymous", "agent"]
+    shown = [name_of(row(user_message("x"), by=name), "user:ann") for name in names]
+    assert shown == ["you", "user:bob", "anonymous 012345", "anonymous", "agent"]
 
 
 def test_pictures_and_files_are_named_beside_the_text() -> None:
@@ -161,3 +184,26 @@ async def test_what_cannot_be_had_at_first() -> None:
         with pytest.raises(ConversationRefused, match="forbidden"):
             async with open_chat(server.url, C, None, tail=0):
                 raise AssertionError
+
+
+async def test_an_open_that_is_refused_for_now_is_told_once_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(socket: ServerConnection, frame: Frame) -> None:
+        server.say(socket, "error", code="internal", text="t", retryMs=1, conversation=C)
+
+    told: list[str] = []
+    monkeypatch.setattr(client_terminal, "SLOW_S", 0.05)
+    async with asyncio.timeout(10), peer() as server:
+        server.on["open"] = refuse
+        with pytest.raises(ConnectionRefused, match=r"cannot open the conversation \(internal\)"):
+            async with open_chat(server.url, C, None, tail=0, patience_s=0.05, tell=told.append):
+                raise AssertionError
+        assert told == ["the server cannot open the conversation (internal), trying again"]
+        monkeypatch.setattr(client_terminal, "SLOW_S", 0.0)
+        server.on["open"] = lambda socket, frame: None
+        with pytest.raises(ConnectionRefused, match="does not open the conversation"):
+            async with open_chat(server.url, C, None, tail=0, patience_s=0.0):
+                raise AssertionError
+        del server.on["open"]
+        async with open_chat(server.url, C, None, tail=0, patience_s=None) as chat:
+            await chat.wait_status("live")
+            assert chat.problem is None

@@ -301,6 +301,18 @@ async def test_an_authorize_that_fails_allows_nothing(
         assert f"connection {the_connection(server).id}: a send frame failed" in caplog.text
 
 
+async def test_an_authorize_that_fails_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    def authorize(principal: Any, *_: object) -> Any:
+        return principal.id == "ann"
+
+    async with serving(authorize=authorize) as server, Peer.admitted(server) as peer:
+        for _ in range(5):
+            await peer.send(type="open", conversation=C)
+            await peer.get("error", code="internal")
+    failures = [record for record in caplog.records if "an open frame failed" in record.getMessage()]
+    assert len(failures) == 1 and failures[0].exc_info
+
+
 async def test_an_authorize_that_takes_too_long_is_internal_and_the_order_is_kept() -> None:
     def authorize(_: Principal, action: str, conversation: ConversationName) -> Any:
         return asyncio.get_running_loop().create_future() if conversation.name == "slow" else later(True)
