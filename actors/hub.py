@@ -298,8 +298,16 @@ class Hub:
         self._tell_draft(draft.snapshot())
 
     def tell_delta(self, event: DeltaTold) -> None:
-        """Tells what was written; who lags gets the whole draft when it is live again."""
-        self._tell_draft(event)
+        """Tells what was written, at once where nothing has to be told before.
+
+        Who lags gets the whole draft when it is live again.
+        """
+        if self._scheduled:
+            self._fresh_events.append((0, event))
+        elif self._live:
+            self._tell_draft_to(event, tuple(self._live))
+            if self._spread is not None:
+                self._schedule_telling()
 
     def close_draft(self, event: DraftEnded) -> None:
         """Tells that the draft is over, behind the row that it became."""
@@ -507,13 +515,14 @@ class Hub:
 
     def _go_live(self, subscription: Subscription) -> None:
         """Makes a subscription live: it is at the head, and nothing can be committed before this step ends."""
+        if self._draft is not None:
+            self._draft.flush()  # to the others, so that this one has as much as they
         subscription.live = True
         self._live[subscription] = None
         if subscription._draft_end is not None:
             self._hand(subscription, subscription._draft_end)
             subscription._draft_end = None
         if self._draft is not None:
-            self._draft.flush()  # to the others, so that this one has as much as they
             snapshot = self._draft.snapshot()
             if (subscription._draft, subscription._draft_index) != (snapshot.id, snapshot.index):
                 subscription._draft, subscription._draft_index = snapshot.id, snapshot.index
