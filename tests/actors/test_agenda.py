@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -28,7 +29,7 @@ async def test_what_is_due_at_once_is_called_in_the_next_step(clock: Clock) -> N
     agenda, called = Agenda(5.0), list[int]()
     agenda.add(clock.time() + 60, lambda: called.append(60))
     for number in range(3):
-        agenda.add(clock.time(), lambda number=number: called.append(number))
+        agenda.add(clock.time(), partial(called.append, number))
     assert called == []
     await steps(1)
     assert called == [0, 1, 2]
@@ -40,7 +41,7 @@ async def test_its_timer_goes_off_a_grain_apart(clock: Clock) -> None:
     agenda, called = Agenda(5.0), list[int]()
     start = clock.time()
     for number in (10, 11, 12, 20):
-        agenda.add(start + number, lambda number=number: called.append(number))
+        agenda.add(start + number, partial(called.append, number))
     await clock.advance(10.5)
     assert called == [10]
     await clock.advance(3)
@@ -59,7 +60,7 @@ async def test_a_step_that_takes_long_leaves_the_rest_to_the_next(clock: Clock) 
         clock.offset_s += agenda_module.STEP_S * 0.6
 
     for number in range(4):
-        agenda.add(clock.time(), lambda number=number: call(number))
+        agenda.add(clock.time(), partial(call, number))
     await steps(1)
     assert called == [0, 1]
     await steps(1)

@@ -4,9 +4,9 @@
     python -m tests.bench.turns streams   1,000 conversations with 20 deltas/s each
     python -m tests.bench.turns one       what a turn that appends one row costs more than a bare append
 
-Beside the first two a third process appends to a conversation of its own: before, and in the last part. Every delta carries
-the instant at which it was written; the time to its receipt is taken for every delta at every client. What a client
-assembled is compared with the row in the end.
+Beside the first two a third process appends to a conversation of its own: before, and in the last part. Every delta
+carries the instant at which it was written; the time to its receipt is taken for every delta at every client. What a
+client assembled is compared with the row in the end.
 """
 
 from __future__ import annotations

@@ -187,6 +187,7 @@ FAULTS = (
                 "            )\n",
             ),
         ),
+        2,
     ),
     Fault(
         "cursor moved by a signal",
@@ -259,7 +260,7 @@ FAULTS = (
                 "                await self._conversation.commit(Batch(rows=(row,)), told)\n",
             ),
         ),
-        24,
+        127,
     ),
     Fault(
         "mark lost",
@@ -332,6 +333,6 @@ FAULTS = (
                 "            pass\n",
             ),
         ),
-        29,
+        323,
     ),
 )
