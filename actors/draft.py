@@ -74,11 +74,12 @@ class Draft:
         # How much was told, and how much is stored.
         self._told_index = 0
         self._told_size = 0
-        self._flush_timer: asyncio.Handle | None = None
+        self._loop = asyncio.get_running_loop()
         self._flush_at = 0.0  # the loop time before which no flush is due, unless much was written
+        self._flush_waits = False
         self._stored_size = 0
         self._storing_size: int | None = None
-        self._checkpoint_timer: asyncio.TimerHandle | None = None
+        self._checkpoint_waits = False
 
     @property
     def empty(self) -> bool:
@@ -99,13 +100,15 @@ class Draft:
         """
         self._check_room(text)
         self._message.add(text)
-        await self._wrote()
+        if self._wrote():
+            await asyncio.sleep(0)
 
     async def reasoning(self, text: str) -> None:
         """Appends text to the reasoning that stands in front of, or between, parts of the answer."""
         self._check_room(text)
         self._message.reason(text)
-        await self._wrote()
+        if self._wrote():
+            await asyncio.sleep(0)
 
     async def tool_call(self, tool_call_id: str, tool_name: str, input: Mapping[str, Any]) -> None:
         """Appends a tool call; `input` is a JSON object."""
@@ -124,7 +127,8 @@ class Draft:
         if stored.get("toolCallId") in self.tool_call_ids and stored["type"] == "tool-call":
             raise CodecError("$.toolCallId", "an earlier tool call of this message has it")
         place = self._message.put(stored)
-        await self._wrote()
+        if self._wrote():
+            await asyncio.sleep(0)
         return place
 
     async def amend(self, place: int, fields: Mapping[str, Any]) -> None:
@@ -136,7 +140,8 @@ class Draft:
         """
         self._message.finish()  # half a character at its end will not become whole any more
         self._message.replace(place, self._storable({**self._message.parts[place], **fields}))
-        await self._wrote()
+        if self._wrote():
+            await asyncio.sleep(0)
 
     @property
     def tool_call_ids(self) -> set[str]:
@@ -183,38 +188,35 @@ class Draft:
             if weight > DRAFT_BYTES_MAX:
                 raise TooLarge("a draft", weight, DRAFT_BYTES_MAX)
 
-    async def _wrote(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._message.size - self._told_size >= FLUSH_CHARACTERS:
+    def _wrote(self) -> bool:
+        """Sees to it that what was written is told and stored; says that the writer is to let others have their turn.
+
+        An agent that writes without waiting is not alone in the process.
+        """
+        message = self._message
+        if message.size - self._told_size >= FLUSH_CHARACTERS:
             self.flush()
-        elif self._flush_timer is None:
-            # What comes after a pause is told at once; the rest in a steady beat, which late timers do not slow down.
-            now = loop.time()
-            if now >= self._flush_at:
-                self._flush_timer = loop.call_soon(self._flush_due)
-                self._flush_at = now + FLUSH_S
-            else:
-                self._flush_timer = loop.call_at(self._flush_at, self._flush_due)
-                self._flush_at += FLUSH_S
-        if self._message.size - self._stored_size >= CHECKPOINT_CHARACTERS:
+            self._flush_at = self._loop.time() + FLUSH_S
+        elif not self._flush_waits:
+            # What comes after a pause is told at once; the rest in a steady beat, which a late step does not slow down.
+            self._flush_waits = True
+            self._flush_at = max(self._flush_at, self._loop.time())
+            self._lane.conversation.runtime.flushes.add(self._flush_at, self._flush_due)
+        if message.size - self._stored_size >= CHECKPOINT_CHARACTERS:
             self._checkpoint()
-        elif self._checkpoint_timer is None:
-            self._checkpoint_timer = loop.call_later(CHECKPOINT_S, self._checkpoint)
-        if self._message.index % WRITES_PER_STEP == 0:
-            await asyncio.sleep(0)  # an agent that writes without waiting is not alone in the process
+        elif not self._checkpoint_waits:
+            self._checkpoint_later()
+        return message.index % WRITES_PER_STEP == 0
 
     # -- telling, as `HubDraft`
 
     def _flush_due(self) -> None:
-        self._flush_timer = None
+        self._flush_waits = False
+        self._flush_at += FLUSH_S
         self.flush()
 
     def flush(self) -> None:
         """Tells what was written since the last flush."""
-        if self._flush_timer is not None:  # it is not due yet, and the next one is not due before its time either
-            self._flush_timer.cancel()
-            self._flush_timer = None
-            self._flush_at = asyncio.get_running_loop().time() + FLUSH_S
         delta = self._message.flush()
         self._told_size = self._message.size
         if delta is not None:
@@ -234,9 +236,6 @@ class Draft:
 
     def _checkpoint(self) -> None:
         """Stores the partial, unless the last one is still on its way: then it follows that one."""
-        if self._checkpoint_timer is not None:
-            self._checkpoint_timer.cancel()
-            self._checkpoint_timer = None
         if self._storing_size is not None or self.ending or not self._message:
             return
         try:
@@ -246,6 +245,10 @@ class Draft:
             return
         self._storing_size = self._message.size
         future.add_done_callback(self._checkpoint_done)
+
+    def _checkpoint_due(self) -> None:
+        self._checkpoint_waits = False
+        self._checkpoint()
 
     def _checkpoint_done(self, future: asyncio.Future[Any]) -> None:
         size, self._storing_size = self._storing_size, None
@@ -265,8 +268,9 @@ class Draft:
         self._checkpoint_later()
 
     def _checkpoint_later(self) -> None:
-        if self._checkpoint_timer is None and not self.ending:
-            self._checkpoint_timer = asyncio.get_running_loop().call_later(CHECKPOINT_S, self._checkpoint)
+        if not self._checkpoint_waits and not self.ending:
+            self._checkpoint_waits = True
+            self._lane.conversation.runtime.checkpoints.add(self._loop.time() + CHECKPOINT_S, self._checkpoint_due)
 
     def _partial(self) -> Batch:
         self._lane.marks.checkpointed = True
@@ -306,15 +310,12 @@ class Draft:
             self.finish = finish
             self._message.finish()
             self.flush()
-            for timer in (self._flush_timer, self._checkpoint_timer):
-                if timer is not None:
-                    timer.cancel()
             if finish == "done":
                 self.final = not self.empty and not self._more and not self._has_open_calls()
             else:
                 self.final = not self.empty and finish != "interrupted"
             name = f"parlatory draft end {self._lane.conversation.name!r}"
-            self._end_task = asyncio.get_running_loop().create_task(self._end(), name=name)
+            self._end_task = self._loop.create_task(self._end(), name=name)
             self._lane.own_end(self._end_task)
         return self._end_task
 

@@ -8,7 +8,7 @@ until it is whole, so that no client ever sees half a character.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ Op = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 
 
-class Delta(NamedTuple):
+class Delta(msgspec.Struct, frozen=True):
     """Is what was written between two indexes of a draft."""
 
     start: int

@@ -144,22 +144,25 @@ class Subscription:
         """Ends the subscription from the server's side, and says why."""
         self._hub.end(self, code)
 
-    def _has(self, event: DraftTold | DeltaTold | DraftEnded) -> bool:
-        """Says that the sink knows this already, or need not."""
-        if isinstance(event, DraftTold):
-            return self._draft == event.id
-        if isinstance(event, DeltaTold):  # of a draft that it does not know: that one is over
-            return self._draft != event.id or self._draft_index >= event.end
-        return self._draft != event.id
+    def _moves(self, event: DraftTold | DeltaTold | DraftEnded) -> bool | None:
+        """Moves what the sink knows of the draft by an event that it is to be told then.
 
-    def _follows(self, event: DraftTold | DeltaTold | DraftEnded) -> bool:
-        """Moves what the sink knows of the draft by an event; says whether it follows on that."""
-        if isinstance(event, DraftTold):
-            self._draft, self._draft_index = event.id, event.index
-        elif isinstance(event, DeltaTold):
-            if (self._draft, self._draft_index) != (event.id, event.start):
+        Returns None where it knows this already, or need not; False where it takes no more, or lacks what is before.
+        """
+        known = self._draft == event.id
+        if isinstance(event, DeltaTold):
+            if not known or self._draft_index >= event.end:  # of a draft that it does not know: that one is over
+                return None
+            if self._draft_index != event.start or not self.sink.writable:
                 return False
             self._draft_index = event.end
+            return True
+        if known is isinstance(event, DraftTold):
+            return None
+        if not self.sink.writable:
+            return False
+        if isinstance(event, DraftTold):
+            self._draft, self._draft_index = event.id, event.index
         else:
             self._draft = None
         return True
@@ -298,8 +301,16 @@ class Hub:
         self._tell_draft(draft.snapshot())
 
     def tell_delta(self, event: DeltaTold) -> None:
-        """Tells what was written; who lags gets the whole draft when it is live again."""
-        self._tell_draft(event)
+        """Tells what was written, at once where nothing has to be told before.
+
+        Who lags gets the whole draft when it is live again.
+        """
+        if self._scheduled:
+            self._fresh_events.append((0, event))
+        elif self._live:
+            self._tell_draft_to(event, tuple(self._live))
+            if self._spread is not None:
+                self._schedule_telling()
 
     def close_draft(self, event: DraftEnded) -> None:
         """Tells that the draft is over, behind the row that it became."""
@@ -385,17 +396,18 @@ class Hub:
             self._keep_end(event)  # for those that have begun to lag since
         if len(subscriptions) > FAN_OUT_MAX:
             self._spread = event, subscriptions[FAN_OUT_MAX:]
+            subscriptions = subscriptions[:FAN_OUT_MAX]
         late: list[Subscription] = []
-        for subscription in subscriptions[:FAN_OUT_MAX]:
-            if not subscription.live or subscription._has(event):
-                continue
-            if subscription.sink.writable and subscription._follows(event):
+        for subscription in subscriptions:
+            moves = subscription._moves(event) if subscription.live else None
+            if moves:
                 self._hand(subscription, event)
-            else:
+            elif moves is False:
                 late.append(subscription)
                 if isinstance(event, DraftEnded):
                     subscription._draft, subscription._draft_end = None, event
-        self._lag(late)
+        if late:
+            self._lag(late)
 
     def _lag(self, subscriptions: Sequence[Subscription]) -> None:
         for subscription in subscriptions:
@@ -507,13 +519,14 @@ class Hub:
 
     def _go_live(self, subscription: Subscription) -> None:
         """Makes a subscription live: it is at the head, and nothing can be committed before this step ends."""
+        if self._draft is not None:
+            self._draft.flush()  # to the others, so that this one has as much as they
         subscription.live = True
         self._live[subscription] = None
         if subscription._draft_end is not None:
             self._hand(subscription, subscription._draft_end)
             subscription._draft_end = None
         if self._draft is not None:
-            self._draft.flush()  # to the others, so that this one has as much as they
             snapshot = self._draft.snapshot()
             if (subscription._draft, subscription._draft_index) != (snapshot.id, snapshot.index):
                 subscription._draft, subscription._draft_index = snapshot.id, snapshot.index

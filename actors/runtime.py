@@ -12,6 +12,7 @@ from typing import Self
 import anyio
 
 from ..storage import Engine, StorageClosed, StorageError, StorageFailed, check_name, split_name
+from .agenda import Agenda
 from .agent import Agent, wire_name_of
 from .conversation import Conversation
 from .errors import Draining, UnknownAgent
@@ -25,6 +26,8 @@ __all__ = ["Runtime"]
 
 DUE_PAGE = 256
 NEVER = 0
+FLUSH_GRAIN_S = 0.002
+CHECKPOINT_GRAIN_S = 0.125  # each group of the committer costs a flush of the disk: a few large ones, not many
 REDELIVERY_RETRY_S = 1.0
 REDELIVERY_PATIENCE_S = 30.0
 
@@ -81,6 +84,8 @@ class Runtime:
         self.stop_grace_s = stop_grace_s
         self.residency = Residency(max_resident)
         self.counters = Counters()
+        self.flushes = Agenda(FLUSH_GRAIN_S)
+        self.checkpoints = Agenda(CHECKPOINT_GRAIN_S)
         self.draining = False
         self.threads_max = threads_max
         self._redeliveries_max = redeliveries_max
@@ -308,6 +313,8 @@ class Runtime:
             for record in self._records.values():
                 record.close()
             self._records.clear()
+            self.flushes.close()
+            self.checkpoints.close()
             if self._watchdog is not None:
                 await self._watchdog.stop()
             await self.engine.close()

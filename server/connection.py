@@ -178,7 +178,7 @@ class Connection(Socket):
     def tell(self, event: Event) -> None:
         """Writes an event of a conversation, as a sink of its hub."""
         if self._shutting is None:
-            self.write(wire_of(event))
+            self.write(event.wire or wire_of(event))
             if isinstance(event, ConversationClosed):
                 self._subscriptions.pop(event.conversation, None)
                 self.session.opened.discard(event.conversation)

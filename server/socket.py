@@ -39,7 +39,7 @@ logger = logging.getLogger("parlatory.server")
 
 # What ends the head of a request.
 HEAD_END = b"\r\n\r\n"
-
+OPEN = State.OPEN  # to look it up in its class takes longer than all else that a write does before the system call
 MESSAGE = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
@@ -219,8 +219,9 @@ class Socket(ServerConnection):
         """Writes a frame of the wire at once, or behind what is corked."""
         if self._corked:
             self._corked.append(wire)
-        else:
-            self._put(wire)
+        elif self.protocol.state is OPEN:
+            self._count(len(wire))
+            self.transport.write(wire)
 
     def answer(self, payload: bytes) -> None:
         """Writes an answer at the end of this step of the loop, together with what else is told to this socket."""
@@ -232,12 +233,7 @@ class Socket(ServerConnection):
         """Writes what is corked."""
         if self._corked:
             wire, self._corked = b"".join(self._corked), []
-            self._put(wire)
-
-    def _put(self, wire: bytes) -> None:
-        if self.protocol.state is State.OPEN:
-            self._count(len(wire))
-            self.transport.write(wire)
+            self.write(wire)
 
     def send_data(self) -> None:
         """Writes what websockets has to say by itself, such as pongs, which are answers too."""

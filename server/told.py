@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -12,7 +11,6 @@ from ..actors import Closed, DeltaTold, DraftEnded, DraftTold, Event, Live, Open
 __all__ = ["framed", "wire_of"]
 
 _encode = msgspec.json.Encoder().encode
-_text = lru_cache(maxsize=1024)(_encode)
 
 
 def framed(payload: bytes) -> bytes:
@@ -37,10 +35,13 @@ def _payload(event: Event) -> bytes:
     conversation = event.conversation
     if isinstance(event, RowsTold):
         rows = b",".join([row.json() for row in event.rows])
-        place = _text(conversation), _text(event.epoch)
+        place = _encode(conversation), _encode(event.epoch)
         return b'{"type":"rows","conversation":%b,"epoch":%b,"rows":[%b]}' % (*place, rows)
     if isinstance(event, Live):
-        return b'{"type":"live","conversation":%b,"seq":%d}' % (_text(conversation), event.seq)
+        return b'{"type":"live","conversation":%b,"seq":%d}' % (_encode(conversation), event.seq)
+    if isinstance(event, DeltaTold):
+        form = b'{"type":"delta","conversation":%b,"id":%b,"from":%d,"to":%d,"ops":%b}'
+        return form % (_encode(conversation), _encode(event.id), event.start, event.end, _encode(event.ops))
     frame: dict[str, Any]
     if isinstance(event, Opened):
         turn: dict[str, Any] = {"state": event.turn}
@@ -69,15 +70,6 @@ def _payload(event: Event) -> bytes:
             "turn": event.turn,
             "index": event.index,
             "message": event.message,
-        }
-    elif isinstance(event, DeltaTold):
-        frame = {
-            "type": "delta",
-            "conversation": conversation,
-            "id": event.id,
-            "from": event.start,
-            "to": event.end,
-            "ops": event.ops,
         }
     elif isinstance(event, DraftEnded):
         frame = {"type": "draftEnd", "conversation": conversation, "id": event.id, "finish": event.finish}

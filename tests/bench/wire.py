@@ -39,13 +39,13 @@ class Served:
             return 0.0
         return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
 
-    def cpu_s(self) -> float:
-        """Returns how much processor time it has used; 0 where /proc does not say."""
+    def cpu_s(self) -> tuple[float, float]:
+        """Returns how much processor time it has used, by itself and in the kernel; 0 where /proc does not say."""
         try:
             fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / 100
+            return 0.0, 0.0
+        return int(fields[11]) / 100, int(fields[12]) / 100
 
 
 @contextmanager

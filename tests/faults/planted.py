@@ -187,6 +187,7 @@ FAULTS = (
                 "            )\n",
             ),
         ),
+        2,
     ),
     Fault(
         "cursor moved by a signal",
@@ -227,13 +228,12 @@ FAULTS = (
         (
             Edit(
                 "actors/hub.py",
-                "                self._tell_draft_to(ephemeral, tuple(self._live))\n",
-                "                for subscription in tuple(self._subscriptions):\n"
-                "                    if subscription.live or not subscription.sink.writable:\n"
-                "                        continue\n"
-                "                    if isinstance(ephemeral, DeltaTold):\n"
-                "                        self._hand(subscription, ephemeral)\n"
-                "                self._tell_draft_to(ephemeral, tuple(self._live))\n",
+                "        elif self._live:\n            self._tell_draft_to(event, tuple(self._live))\n",
+                "        elif self._subscriptions:\n"
+                "            for subscription in tuple(self._subscriptions):\n"
+                "                if subscription.sink.writable and not subscription.live:\n"
+                "                    self._hand(subscription, event)\n"
+                "            self._tell_draft_to(event, tuple(self._live))\n",
             ),
         ),
     ),
@@ -260,7 +260,7 @@ FAULTS = (
                 "                await self._conversation.commit(Batch(rows=(row,)), told)\n",
             ),
         ),
-        24,
+        127,
     ),
     Fault(
         "mark lost",
@@ -333,6 +333,6 @@ FAULTS = (
                 "            pass\n",
             ),
         ),
-        29,
+        323,
     ),
 )

@@ -38,8 +38,10 @@ from typing import Any
 from websockets.asyncio import client as websockets_client
 
 from parlatory import Runtime
+from parlatory.actors import agenda as agenda_module
 from parlatory.actors import draft as draft_module
 from parlatory.actors import hub as hub_module
+from parlatory.actors import runtime as runtime_module
 from parlatory.actors import turn_marks as marks_module
 from parlatory.server import ConversationName, Principal, Server
 from parlatory.server import app as app_module
@@ -70,6 +72,9 @@ PATCHED = (
     (draft_module, "CHECKPOINT_S", (0.002, 0.05, 1.0)),
     (draft_module, "CHECKPOINT_CHARACTERS", (1, 50, 4096)),
     (draft_module, "WRITES_PER_STEP", (1, 32)),
+    (runtime_module, "FLUSH_GRAIN_S", (0.0, 0.002)),
+    (runtime_module, "CHECKPOINT_GRAIN_S", (0.0, 0.125)),
+    (agenda_module, "STEP_S", (-1.0, 0.001)),  # one call for each step of the loop; nothing takes time within one
     (sqlite_module, "CHECKPOINT_BYTES", (1, 50_000, 16 << 20)),
 )
 
