@@ -781,7 +781,9 @@ class Chat {
       case "item": return this.#item(frame);
       case "result": return this.#settle(frame.id, null, freeze(frame.value));
       case "pong": return this.#pong(frame.n);
-      case "closed": return this.#opening || this.#refused(new ParlatoryError(frame.code, "the server ended the subscription"));
+      case "closed":
+        if (!this.#opening) this.#refused(new ParlatoryError(frame.code, "the server ended the subscription"));
+        return;
       case "error": return this.#error(frame);
       case "bye": this.#link.bye = frame;
     }
@@ -1087,12 +1089,12 @@ class Chat {
     entry.reject(error);
   }
 
-  #error({ code, text, retryMs, conversation, clientId, id }) {
+  #error({ code, text, retryMs, clientId, id }) {
     const error = new ParlatoryError(code, text, { retryMs });
     if (clientId !== undefined) this.#sendRefused(clientId, error);
     else if (id !== undefined) this.#requestRefused(id, error);
     else {
-      const { open, request } = (conversation && this.#asked.shift()) ?? {};
+      const { open, request } = this.#asked.shift() ?? {};
       if (open) this.#refused(error);
       else if (request) this.#settle(request.id, error);
       else this.#problem(error);
