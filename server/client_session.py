@@ -414,8 +414,6 @@ class ClientSession:
                 if subscription.events:
                     self._effects.append(Ready(subscription))
             case Closed():
-                if subscription.opening:
-                    return  # it was another one, or its place before: the answer to the open is still to come
                 subscription.ended()
                 if frame.code in RETRYABLE:
                     subscription.retry_at = now + RETRY_S

@@ -781,9 +781,7 @@ class Chat {
       case "item": return this.#item(frame);
       case "result": return this.#settle(frame.id, null, freeze(frame.value));
       case "pong": return this.#pong(frame.n);
-      case "closed":
-        if (!this.#opening) this.#refused(new ParlatoryError(frame.code, "the server ended the subscription"));
-        return;
+      case "closed": return this.#refused(new ParlatoryError(frame.code, "the server ended the subscription"));
       case "error": return this.#error(frame);
       case "bye": this.#link.bye = frame;
     }

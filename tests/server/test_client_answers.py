@@ -58,7 +58,6 @@ def test_what_a_closed_chat_is_refused_is_not_the_next_one() -> None:
     desk.hear("error", code="forbidden", text="t", conversation=C)
     desk.hear("error", code="forbidden", text="t", conversation=C)  # the cancel's
     assert [failed.request for failed in desk.done(Failed)] == [cancel], "it failed with the close, once"
-    desk.hear("closed", conversation=C, code="forbidden")  # of the first, had it been open
     desk.hear("error", code="internal", text="t", retryMs=200, conversation=D)
     assert other.retry_at == desk.now + 0.2
     desk.opened()

@@ -372,7 +372,6 @@ def test_closed_by_the_server() -> None:
     assert desk.session.deadline() == desk.now + 1
     desk.session.wake(desk.now + 1)
     assert [frame["after"] for frame in desk.said("open")] == [1]
-    desk.opened(1)
     desk.hear("closed", conversation=C, code="forbidden")
     assert desk.done(Ended) == [Ended(subscription)]
     assert desk.taken(subscription) == [1], "what is held can still be taken"
