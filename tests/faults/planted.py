@@ -260,7 +260,7 @@ FAULTS = (
                 "                await self._conversation.commit(Batch(rows=(row,)), told)\n",
             ),
         ),
-        24,
+        151,
     ),
     Fault(
         "mark lost",
