@@ -127,6 +127,11 @@ class TurnMarks:
         """Says that batches with the work mark are on their way."""
         return self._sent > 0
 
+    @property
+    def left(self) -> bool:
+        """Says that a message waits, as far as the log is read: behind `settle` that is all of it."""
+        return bool(self._page)
+
     # -- the work mark
 
     def stamp(self, batch: Batch) -> Batch:

@@ -212,7 +212,8 @@ class TurnLane:
         self._take_up()
 
     def _take_up(self) -> None:
-        self.marks.marked = self._behind = True
+        self.marks.marked = True
+        self._behind = self.marks.left or (self.marks.read or 0) < self._conversation.head
         self._look()
 
     # -- stopping
@@ -474,6 +475,7 @@ class TurnLane:
         rows = (*unsaved, *batch.rows)
         committed = await self.marks.settle(msgspec.structs.replace(batch, rows=rows), told)
         self._unsaved = self._unsaved[len(unsaved) :]
+        self._behind = self._behind and self.marks.left
         return committed
 
     # -- drafts

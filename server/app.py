@@ -360,7 +360,8 @@ class Server:
                 closed with 4403.
 
         Returns:
-            How many sockets were concerned. What is asked for later is up to `authenticate` and `authorize`.
+            How many sockets were concerned. What they have asked for and did not get yet is refused; what is asked for
+            later is up to `authenticate` and `authorize`.
         """
         concerned = [one for one in self._connections if one.principal is not None and one.principal.name == principal]
         for connection in concerned:

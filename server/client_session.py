@@ -9,8 +9,9 @@ forgotten. What is not sent, or not answered when a socket is lost, is sent agai
 cancels, sends, in this order. Signals are not; they are ephemeral. Nor is a cancel that names no turn: it might stop
 one that began later.
 
-An `error` that names only a conversation may be about an `open`, or about a signal or a cancel. A `ping` behind each of
-those tells them apart: before its `pong` it is theirs.
+An `error` that names only a conversation may be about an `open`, or about a signal or a cancel. A server handles frames
+in order, so it is about the oldest of these that is not answered. Silence is the answer to a signal and to a cancel: a
+`ping` behind each of them makes the end of it heard.
 """
 
 from __future__ import annotations
@@ -62,8 +63,10 @@ from .frames import (
     Beat,
     Bye,
     Cancel,
+    Close,
     ErrorFrame,
     Hello,
+    Open,
     Page,
     PageAnswer,
     Ping,
@@ -103,12 +106,20 @@ class _CancelAsked:
         self.turn = turn
 
 
-class _Pinged(msgspec.Struct, frozen=True):
-    """Is a signal or a cancel with a ping behind it."""
+class _Opening(msgspec.Struct, frozen=True):
+    """Is an open that is not answered; `ping` numbers the first ping behind it, whose pong comes later."""
 
+    conversation: str
+    ping: int
+    subscription: Subscription
+
+
+class _Pinged(msgspec.Struct, frozen=True):
+    """Is a signal or a cancel with a ping behind it, whose pong is not here."""
+
+    conversation: str
     ping: int
     request: int
-    conversation: str
     cancel: bool
 
 
@@ -135,12 +146,10 @@ class ClientSession:
         self._requests = 0
         self._subscriptions: dict[str, Subscription] = {}
         self._outbox = Outbox()
-        # Opens of chats that were closed here, whose answers are still to come on this socket: nobody else's.
-        self._stale: dict[str, int] = {}
         self._pages: dict[int, _PageAsked] = {}
         self._cancels: dict[int, _CancelAsked] = {}
-        # Those whose pong is not here yet, oldest first.
-        self._pinged: deque[_Pinged] = deque()
+        # What was said on this socket and has no answer yet that would name more than the conversation, oldest first.
+        self._asked: deque[_Opening | _Pinged] = deque()
         self._pings = 0
         self._frames: list[bytes] = []
         self._effects: list[Effect] = []
@@ -183,15 +192,15 @@ class ClientSession:
             limit = self.limits.frame if self.limits else 0
             self._fail_send(entry, TooLarge("frame", len(entry.frame()), limit))
         self.welcomed = False
-        self._stale.clear()
         self._outbox.lost()
         for page in self._pages.values():
             page.retry_at = None
-        for pinged in self._pinged:
-            asked = self._cancels.get(pinged.request)
-            if asked is None or asked.turn is None:
-                self._settle(pinged, Done(pinged.request, False))
-        self._pinged.clear()
+        for asked in self._asked:
+            if isinstance(asked, _Pinged):
+                cancel = self._cancels.get(asked.request)
+                if cancel is None or cancel.turn is None:
+                    self._settle(asked, Done(asked.request, False))
+        self._asked.clear()
         for subscription in self._subscriptions.values():
             subscription.lost()
             subscription.status = "offline"
@@ -227,7 +236,7 @@ class ClientSession:
             return
         for subscription in self._subscriptions.values():
             if subscription.retry_at is not None and subscription.retry_at <= now:
-                self._frames.append(subscription.open())
+                self._say(subscription, subscription.open())
         for request, page in self._pages.items():
             if page.retry_at is not None and page.retry_at <= now:
                 self._ask(request, page)
@@ -240,7 +249,7 @@ class ClientSession:
         subscription = Subscription(conversation, tail, position, self._rows_max, self._bytes_max)
         self._subscriptions[conversation] = subscription
         if self.welcomed:
-            self._frames.append(subscription.begin())
+            self._say(subscription, subscription.begin())
         return subscription
 
     def is_open(self, conversation: str) -> bool:
@@ -257,11 +266,7 @@ class ClientSession:
         if subscription.error is not None:
             return
         error = ClientClosed(f"the chat {conversation!r} was closed")
-        if self.welcomed and subscription.opens:
-            self._stale[conversation] = self._stale.get(conversation, 0) + subscription.opens
-        frame = subscription.close()
-        if frame is not None and self.welcomed:
-            self._frames.append(frame)
+        self._say(subscription, subscription.close())
         self._end(subscription, error)
         for entry in self._outbox.of(conversation):
             if entry.wanted:
@@ -310,7 +315,7 @@ class ClientSession:
         """Nobody waits for this page or cancel any more; returns whether it is a cancel sent on this socket."""
         self._pages.pop(request, None)
         self._cancels.pop(request, None)
-        return any(pinged.cancel and pinged.request == request for pinged in self._pinged)
+        return any(isinstance(asked, _Pinged) and asked.cancel and asked.request == request for asked in self._asked)
 
     def cancel(self, conversation: str, turn: int | str | None) -> int:
         """Stops a turn, or the one that runs; offline it waits."""
@@ -364,12 +369,13 @@ class ClientSession:
                 for conversation, head in frame.heads.items():
                     if (subscription := self._subscriptions.get(conversation)) is not None:
                         self._reply(subscription, subscription.head(head))
-            case Opened() | Reset() if self._stale.get(frame.conversation):
-                self._stale[frame.conversation] -= 1
             case DraftSet() | Delta() | DraftEnd() | Turn() | Signal() | Presence():
                 if (subscription := self._subscriptions.get(frame.conversation)) is not None:
                     self._ephemeral(subscription, frame, size)
-            case Opened() | Reset() | Live() | Closed():
+            case Opened() | Reset():
+                if (subscription := self._opened(frame.conversation)) is not None:
+                    self._about(subscription, frame, now)
+            case Live() | Closed():
                 if (subscription := self._subscriptions.get(frame.conversation)) is not None:
                     self._about(subscription, frame, now)
 
@@ -424,7 +430,7 @@ class ClientSession:
             return
         self.welcomed = True
         for subscription in self._subscriptions.values():
-            self._frames.append(subscription.begin())
+            self._say(subscription, subscription.begin())
         for request, page in self._pages.items():
             self._ask(request, page)
         for request, asked in self._cancels.items():
@@ -477,21 +483,17 @@ class ClientSession:
                 else:
                     page.retry_at = retry_at
             return
-        for place, pinged in enumerate(self._pinged):
-            if pinged.conversation == conversation:
-                del self._pinged[place]
-                self._settle(pinged, Failed(pinged.request, Refused(frame.code, frame.text, conversation)))
-                return
-        if self._stale.get(conversation):
-            self._stale[conversation] -= 1
-            return
-        subscription = self._subscriptions.get(conversation)
-        if subscription is None or not subscription.opening:
+        asked = self._oldest(conversation)
+        if asked is None:
             self._effects.append(Noted(f"the server refused a frame: {frame.code} ({frame.text})"))
             return
-        subscription.refused(retry_at, frame.code)
-        if retry_at is None:
-            self._end(subscription, ConversationRefused(frame.code, frame.text, conversation))
+        self._asked.remove(asked)
+        if isinstance(asked, _Pinged):
+            self._settle(asked, Failed(asked.request, Refused(frame.code, frame.text, conversation)))
+        elif asked.subscription.error is None:
+            asked.subscription.refused(retry_at, frame.code)
+            if retry_at is None:
+                self._end(asked.subscription, ConversationRefused(frame.code, frame.text, conversation))
 
     def _send_refused(self, frame: ErrorFrame, conversation: str, client_id: str, retry_at: float | None) -> None:
         if retry_at is not None:
@@ -521,20 +523,40 @@ class ClientSession:
         """Learns by the pong that the server has handled the frame before it."""
         self._pings += 1
         self._frames.append(encode(Ping(n=self._pings)))
-        self._pinged.append(_Pinged(self._pings, request, conversation, cancel))
+        self._asked.append(_Pinged(conversation, self._pings, request, cancel))
 
     def _pong(self, n: int) -> None:
-        while self._pinged and self._pinged[0].ping <= n:
-            pinged = self._pinged.popleft()
-            self._settle(pinged, Done(pinged.request, True))
+        while self._asked and self._asked[0].ping <= n:
+            asked = self._asked.popleft()
+            if isinstance(asked, _Opening):
+                raise ValueError(f"a later frame than the open of {asked.conversation!r} was answered first")
+            self._settle(asked, Done(asked.request, True))
+
+    def _oldest(self, conversation: str) -> _Opening | _Pinged | None:
+        """Returns what the next answer that names only this conversation is about."""
+        return next((asked for asked in self._asked if asked.conversation == conversation), None)
+
+    def _opened(self, conversation: str) -> Subscription | None:
+        """Returns the chat whose open is answered; None if it was closed here meanwhile."""
+        asked = self._oldest(conversation)
+        if not isinstance(asked, _Opening):
+            return self._subscriptions.get(conversation)
+        self._asked.remove(asked)
+        return None if asked.subscription.error else asked.subscription
 
     def _settle(self, pinged: _Pinged, effect: Done | Failed) -> None:
         if not pinged.cancel or self._cancels.pop(pinged.request, None) is not None:
             self._effects.append(effect)
 
     def _resume(self, subscription: Subscription) -> None:
-        if self.welcomed and (frame := subscription.resume()) is not None:
-            self._frames.append(frame)
+        if self.welcomed:
+            self._say(subscription, subscription.resume())
+
+    def _say(self, subscription: Subscription, frame: Open | Close | None) -> None:
+        if isinstance(frame, Open):
+            self._asked.append(_Opening(subscription.conversation, self._pings + 1, subscription))
+        if frame is not None:
+            self._frames.append(encode(frame))
 
     def _flush(self, now: float) -> None:
         """Sends what may be sent; what is over a limit is refused here, because the server might close over it."""
@@ -556,9 +578,8 @@ class ClientSession:
         self._outbox.answered(entry.conversation, entry.client_id)
         self._effects.append(Failed(entry.request, error))
 
-    def _reply(self, subscription: Subscription, frame: bytes | None) -> None:
-        if frame is not None:
-            self._frames.append(frame)
+    def _reply(self, subscription: Subscription, frame: Open | Close | None) -> None:
+        self._say(subscription, frame)
         self._tell_status(subscription)
 
     def _end(self, subscription: Subscription, error: ClientError) -> None:

@@ -33,7 +33,7 @@ from .client_errors import ClientError
 from .client_events import Ephemeral, EventQueue
 from .client_frames import Delta, DraftEnd, DraftSet, Opened, Reset, Rows, Signal, TurnState, decode_row
 from .client_turns import Turns
-from .frames import Close, Open, encode
+from .frames import Close, Open
 
 __all__ = ["Met", "Position", "Status", "Subscription"]
 
@@ -120,11 +120,6 @@ class Subscription:
         return bool(self._buffer)
 
     @property
-    def opens(self) -> int:
-        """Is how many of its `open` frames are not answered."""
-        return self._opens
-
-    @property
     def draft(self) -> Draft | None:
         """Is what the agent is writing now, as far as the server told."""
         return None if self._draft is None else self._draft.snapshot()
@@ -136,7 +131,7 @@ class Subscription:
 
     # -- the socket
 
-    def begin(self) -> bytes:
+    def begin(self) -> Open:
         """Returns the `open` of a new socket. What is buffered is dropped: it comes again."""
         self._drop_buffer()
         self.events.drop_ends()
@@ -146,16 +141,16 @@ class Subscription:
         self._fruitless = 0
         return self.open()
 
-    def open(self) -> bytes:
+    def open(self) -> Open:
         """Returns the `open` that goes on behind the last row received."""
         self._opens += 1
         self.retry_at = None
         tail = UNSET if self._tail is None else self._tail
         position = self._received
         if position is None:
-            return encode(Open(conversation=self.conversation, tail=tail))
+            return Open(conversation=self.conversation, tail=tail)
         at = UNSET if position.at is None or not position.seq else instant_text(instant_of(position.at))
-        return encode(Open(conversation=self.conversation, epoch=position.epoch, after=position.seq, at=at, tail=tail))
+        return Open(conversation=self.conversation, epoch=position.epoch, after=position.seq, at=at, tail=tail)
 
     def lost(self) -> None:
         """The socket is gone. What is buffered can still be taken."""
@@ -198,7 +193,7 @@ class Subscription:
             self.retry_at = retry_at
             self.problem = f"the server cannot open the conversation ({code})"
 
-    def rows(self, frame: Rows) -> bytes | None:
+    def rows(self, frame: Rows) -> Open | Close | None:
         """Takes in a run of rows; returns the frame to send: `close` if the buffer is full, `open` if there is a hole.
 
         Raises:
@@ -229,10 +224,10 @@ class Subscription:
             self._paused = True
             self._subscribed = False
             self.status = "replaying"
-            return encode(Close(conversation=self.conversation))
+            return Close(conversation=self.conversation)
         return None
 
-    def live(self, seq: int) -> bytes | None:
+    def live(self, seq: int) -> Open | None:
         """Takes in that everything up to `seq` has been sent; returns the `open` to send if that is not so."""
         if not self._subscribed or self._opens:
             return None
@@ -247,7 +242,7 @@ class Subscription:
         self.events.settle(None if self._draft is None else self._draft.id, self._appended)
         return None
 
-    def head(self, seq: int) -> bytes | None:
+    def head(self, seq: int) -> Open | None:
         """Takes in a beat's head; returns the `open` to send if rows are missing."""
         if not self._subscribed or self._opens:
             return None
@@ -262,7 +257,7 @@ class Subscription:
             self.events.settle(frame.id, self._appended)
             self.events.grew(self._draft, self._appended)
 
-    def delta(self, frame: Delta) -> bytes | None:
+    def delta(self, frame: Delta) -> Open | None:
         """Takes in what was added to a draft; returns the `open` to send if something was missed."""
         if not self._subscribed or self._opens or frame.id == self._given_up:
             return None
@@ -317,12 +312,12 @@ class Subscription:
         self._subscribed = False
         self.status = "replaying"
 
-    def close(self) -> bytes | None:
+    def close(self) -> Close | None:
         """The application has enough; returns the frame that says so, if the socket knows of the subscription."""
         self._paused = False
         self._drop_buffer()
         self.events.clear()
-        return encode(Close(conversation=self.conversation)) if self._subscribed or self._opens else None
+        return Close(conversation=self.conversation) if self._subscribed or self._opens else None
 
     @property
     def _writes(self) -> int | str | None:
@@ -330,7 +325,7 @@ class Subscription:
         draft = self._draft or self.events.shown
         return None if draft is None else draft.turn
 
-    def _again(self) -> bytes:
+    def _again(self) -> Open:
         self._fruitless += 1
         if self._fruitless > REOPENS_MAX:
             raise ValueError(f"rows of {self.conversation!r} are missing, however often they are asked for")
@@ -370,7 +365,7 @@ class Subscription:
         """Returns what comes next, an event or a row."""
         return self.events.take(self._taken) or self.take()
 
-    def resume(self) -> bytes | None:
+    def resume(self) -> Open | None:
         """Returns the `open` that ends a pause, once half of the buffer is taken."""
         if not self._paused or len(self._buffer) > self._rows_max // 2 or self._bytes > self._bytes_max // 2:
             return None

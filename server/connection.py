@@ -105,7 +105,8 @@ class Connection(Socket):
         self._client: str | None = None
         # What is open, by conversation. Holding the record keeps the runtime from letting it go.
         self._subscriptions: dict[str, Subscription] = {}
-        # Access was taken away since the frame being served was authorized.
+        # The conversation that the frame being served is about, and whether access to it was taken away meanwhile.
+        self._serving: ConversationName | None = None
         self._revoked = False
         # Ends a connection that has sent no handshake in time, or has not taken its answer.
         self._deadline = self.loop.call_later(app.limits.hello_timeout_s, self._not_in_time)
@@ -254,7 +255,7 @@ class Connection(Socket):
     def _serve(self, frame: ClientFrame, name: ConversationName) -> Awaitable[None] | None:
         """Asks whether a frame is allowed, and serves it: at once where nothing has to be waited for."""
         assert self.principal is not None
-        self._revoked = False
+        self._serving, self._revoked = name, False
         try:
             if isinstance(frame, Close):
                 self._unsubscribe(frame.conversation)
@@ -273,7 +274,9 @@ class Connection(Socket):
 
     async def _perform_later(self, frame: ClientFrame, grant: Awaitable[Grant | None]) -> None:
         try:
-            waiting = self._perform(frame, await grant)
+            granted = await grant
+            self._still_allowed()
+            waiting = self._perform(frame, granted)
         except Exception as error:  # as above
             self._refuse(frame, error)
         else:
@@ -305,10 +308,11 @@ class Connection(Socket):
     async def _perform_on_record(self, frame: Open | Page | Send, grant: Grant) -> None:
         try:
             record = await self.app.runtime.conversation(frame.conversation)
-            if isinstance(frame, Send):
-                self._send(frame, record, grant)
-            elif isinstance(frame, Open):
+            if isinstance(frame, Open):
                 await self._open(frame, record)
+            elif isinstance(frame, Send):
+                self._still_allowed()
+                self._send(frame, record, grant)
             else:
                 await self._page(frame, record)
         except Exception as error:  # whatever it is, the client is told, and what is ours is logged
@@ -371,13 +375,14 @@ class Connection(Socket):
         if self._ended:
             self._unsubscribe(frame.conversation)
         elif self._revoked:
-            await self.recheck()
+            subscription.end("forbidden")  # in the step that began it: no row was told
 
     async def _page(self, frame: Page, record: Conversation) -> None:
         most = self.app.limits.page_rows
         limit = most if frame.limit is UNSET else min(max(1, frame.limit), most)
         before = min(frame.before, record.head + 1)
         rows = await record.read(before=before, limit=limit, max_bytes=PAGE_BYTES, newest=True)
+        self._still_allowed()
         texts = [row.json() for row in rows]
         size, first = sum(map(len, texts)) + len(texts), 0
         while size > PAGE_BYTES and first < len(texts) - 1:  # the log counts messages; their envelopes count too
@@ -487,12 +492,17 @@ class Connection(Socket):
 
     def revoke(self, conversation: str | None) -> None:
         """Takes access away at once: to one conversation, or to everything, which closes the socket with 4403."""
+        self._revoked |= conversation in (None, str(self._serving))
         if conversation is None:
             self.begin_shut(Shut(4403))
             return
-        self._revoked = True
         if conversation in self._subscriptions:
             self._subscriptions[conversation].end("forbidden")
+
+    def _still_allowed(self) -> None:
+        """Refuses what was granted, or asked for, before access was taken away, and is to be done after that."""
+        if self._revoked:
+            raise Forbidden
 
     async def recheck(self) -> None:
         """Authorizes what is open once more, and ends what is not allowed any more."""

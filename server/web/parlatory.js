@@ -23,7 +23,6 @@ const ROWS_WAITING_MAX = 1000;
 const EVENTS_MAX = 256;
 const ITEMS_MAX = 10_000;
 const RETRYABLE = new Set(["busy", "rate", "draining", "internal"]);
-const ENDS = new Set(["done", "stopped", "error"]);
 const REFUSALS = { 4400: "bad_frame", 4401: "unauthorized", 4403: "forbidden" };
 // Who overloads a server shall not be back within the first half second.
 const FAILURES_MIN = { 1013: 2, 4429: 4 };
@@ -82,9 +81,11 @@ function sameFields(a, b) {
   return a !== null && Object.keys(b).every((key) => a[key] === b[key]);
 }
 
-/** Is what the agent does. Ends may be missed: a turn that runs ends any other. */
+const IDLE = freeze({ state: "idle", id: undefined, queued: 0 });
+
+/** Is what the agent does. Ends may be missed: a turn that runs, or ran, ends any other. */
 class Turns {
-  #last = freeze({ state: "idle", id: undefined, queued: 0 });
+  #last = IDLE;
   #running = null;
   #queued = new Map();
 
@@ -92,21 +93,28 @@ class Turns {
     return this.#running ?? this.#queued.values().next().value ?? this.#last;
   }
 
-  opened(turn = { state: "idle" }) {
+  opened(turn = IDLE) {
     this.#running = null;
     this.#queued.clear();
     this.told(turn);
   }
 
+  /** The last states come next; what else is queued nobody knows. */
+  lagged() {
+    this.#queued.clear();
+    if (this.#last.state === "queued") this.#last = IDLE;
+  }
+
   told({ state, id, queued = 0 }) {
     const turn = freeze({ state, id, queued });
     this.#last = turn;
+    this.#queued.delete(undefined); // `opened` does not name it
     const waited = this.#queued.delete(id);
     if (state === "queued") {
       this.#queued.set(id, turn);
       if (this.#queued.size > EVENTS_MAX) this.#queued.delete(this.#queued.keys().next().value);
     } else if (state === "running") this.#running = turn;
-    else if (!(waited && ENDS.has(state))) this.#running = null;
+    else if (!waited || state !== "stopped") this.#running = null; // it ran
     return turn;
   }
 }
@@ -533,8 +541,6 @@ class Chat {
   #more = false;
   // Behind the last row applied; null until the first `opened`.
   #position = null;
-  // An `open` is not answered: until then rows belong to a position that was given up.
-  #opening = false;
   #subscribed = false;
   #caughtUp = false;
   #paused = false;
@@ -547,8 +553,8 @@ class Chat {
   #state = {};
   #presence = null;
   #requests = new Map();
-  // Cancels and signals have a ping behind them: before its pong, an error that names no id is theirs.
-  #pinged = [];
+  // Opens, and cancels and signals with a ping behind them: an error that names no id is about the oldest.
+  #asked = [];
   #pings = 0;
   #feeds = new Set();
   #listeners = new Set();
@@ -728,6 +734,11 @@ class Chat {
     return this.#link.state === "open";
   }
 
+  /** Until an `open` is answered rows belong to a position that was given up. */
+  get #opening() {
+    return this.#asked.some(({ open }) => open);
+  }
+
   get #closed() {
     const { state, error } = this.#link;
     return state === "closed" ? error ?? new ParlatoryError("closed", "the chat was closed") : null;
@@ -794,13 +805,13 @@ class Chat {
   }
 
   #lost(code) {
-    this.#subscribed = this.#caughtUp = this.#opening = false;
+    this.#subscribed = this.#caughtUp = false;
     clearTimeout(this.#openTimer);
     const sent = this.#outbox.waiting.filter((entry) => entry.sent).sort((a, b) => b.bytes - a.bytes);
     // Not repeated: it would end every socket the same way.
     if (code === 1009 && sent[0]) this.#refuse(sent[0], new ParlatoryError("too_large", "no server reads it"));
     this.#outbox.lost();
-    this.#pinged = [];
+    this.#asked = [];
     for (const [id, request] of this.#requests) {
       if (request.again) request.sent = false;
       else if (request.sent) this.#settle(id, new ParlatoryError("lost", "it may have been done"));
@@ -828,15 +839,15 @@ class Chat {
   }
 
   #sendOpen() {
-    this.#opening = true;
     this.#caughtUp = false;
     clearTimeout(this.#openTimer);
     const { epoch, seq: after, at } = this.#position ?? {};
     this.#send(this.#frame({ type: "open", tail: this.#options.tail, epoch, after, at }));
+    this.#asked.push({ open: true, n: this.#pings + 1 });
   }
 
   #opened({ type, epoch, floor = 0, from, turn, state, reason = "epoch" }) {
-    this.#opening = false;
+    if (this.#asked[0]?.open) this.#asked.shift();
     this.#setDraft(null);
     this.#givenUp = null;
     this.#turns.opened(turn);
@@ -914,6 +925,7 @@ class Chat {
   #live(seq) {
     if (seq > this.#position.seq) return this.#again();
     this.#fruitless = 0;
+    if (this.#caughtUp) this.#turns.lagged();
     this.#caughtUp = true;
   }
 
@@ -924,7 +936,7 @@ class Chat {
   }
 
   #refused(error) {
-    this.#subscribed = this.#caughtUp = this.#opening = false;
+    this.#subscribed = this.#caughtUp = false;
     if (RETRYABLE.has(error.code)) {
       this.#openTimer = setTimeout(() => this.#sendOpen(), error.retryMs ?? RETRY_MS);
     } else {
@@ -1075,16 +1087,16 @@ class Chat {
     entry.reject(error);
   }
 
-  #error({ code, text, retryMs, conversation, clientId, id }) {
+  #error({ code, text, retryMs, clientId, id }) {
     const error = new ParlatoryError(code, text, { retryMs });
     if (clientId !== undefined) this.#sendRefused(clientId, error);
     else if (id !== undefined) this.#requestRefused(id, error);
-    else if (this.#pinged.length) {
-      const { request } = this.#pinged.shift();
-      if (!request) this.#problem(error);
-      else this.#settle(request.id, error);
-    } else if (conversation === undefined || !this.#opening) this.#problem(error);
-    else this.#refused(error);
+    else {
+      const { open, request } = this.#asked.shift() ?? {};
+      if (open) this.#refused(error);
+      else if (request) this.#settle(request.id, error);
+      else this.#problem(error);
+    }
   }
 
   #sendRefused(clientId, error) {
@@ -1147,13 +1159,14 @@ class Chat {
   #ping(text, request) {
     this.#send(text);
     const n = (this.#pings += 1);
-    this.#pinged.push({ n, request });
+    this.#asked.push({ request, n });
     this.#link.send(JSON.stringify({ type: "ping", n }));
   }
 
   #pong(n) {
-    while (this.#pinged[0]?.n <= n) {
-      const { request } = this.#pinged.shift();
+    while (this.#asked[0]?.n <= n) {
+      const { open, request } = this.#asked.shift();
+      if (open) throw new Error("a later frame was answered first");
       if (request) this.#settle(request.id, null, true);
     }
   }

@@ -200,6 +200,37 @@ async def test_an_attempt_that_cannot_be_counted_does_not_begin_and_is_not_forgo
     await play.runtime.close()
 
 
+async def test_no_message_is_said_to_wait_behind_the_last_one_that_was_left(engine: Engine) -> None:
+    """Seed 6370 of the simulation: who opened while the agent made room heard `queued`, and never anything else."""
+    states: list[tuple[str, int | None]] = []
+
+    class Bot(Agent):
+        async def on_message(self, row: StoredMessage) -> None:
+            states.append(self._storage.lane.state)
+
+        async def on_stop(self) -> None:
+            states.append(self._storage.lane.state)
+
+    for name in (NAME, "bot/next"):
+        rows = batch("one", "two").rows
+        await (await engine.partition(name)).commit(Batch(rows=rows, puts={SINCE: b"0", HANDLED: b"1"}, work=True))
+    async with Runtime(engine, [Bot], max_resident=1) as runtime:
+        records = [await runtime.conversation(name) for name in (NAME, "bot/next")]
+        await until(lambda: all(record.lane.quiet for record in records))
+        assert states[:2] == [("running", 2), ("idle", None)]
+
+
+async def test_no_message_is_said_to_wait_where_only_the_mark_was_left(engine: Engine) -> None:
+    rows = batch("one", "two").rows
+    await (await engine.partition(NAME)).commit(Batch(rows=rows, puts={SINCE: b"0", HANDLED: b"2"}, work=True))
+    play = await Play.begin(engine)
+    play.record.lane.redeliver()
+    assert play.record.lane.state == ("idle", None)
+    await until(lambda: play.record.lane.quiet)
+    assert play.stage.calls == [] and not await play.marked()
+    await play.runtime.close()
+
+
 async def test_a_message_is_not_forgotten_where_what_its_turn_had_said_cannot_be_read(
     engine: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

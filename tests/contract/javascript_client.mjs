@@ -120,6 +120,7 @@ class Socket {
 class Application {
   rows = [];
   signals = [];
+  ends = [];
   events = [];
   closed = null;
   resets = 0;
@@ -150,6 +151,7 @@ class Application {
           this.rows.push(event.row.text);
           this.taken += 1;
         } else if (event.type === "error") this.problems.push(event.error.code);
+        else if (event.type === "draftEnd") this.ends.push([event.seq, this.#textAt(event.seq), event.finish]);
         else if (event.type === "signal") this.signals.push([event.name, event.by, event.data ?? null]);
         else if (event.type === "reset") {
           this.rows = [];
@@ -160,6 +162,10 @@ class Application {
     } catch (error) {
       this.closed = error.code;
     }
+  }
+
+  #textAt(seq) {
+    return this.chat.messages.find((entry) => entry.seq === seq)?.text;
   }
 
   /** Every snapshot has to be another one, frozen, and to keep the entries that did not change. */
@@ -192,6 +198,7 @@ class Application {
     return {
       rows: this.rows,
       signals: this.signals,
+      ends: this.ends,
       closed: this.closed,
       resets: this.resets,
       sends: this.sends,

@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from parlatory.server import Chat, connect
+from parlatory.server.client_drafts import Draft
 from parlatory.server.client_frames import Signal
 from parlatory.storage import ParlatoryError, StoredMessage, encode_message
 
@@ -56,6 +57,7 @@ class Application:
         self.chat: Chat
         self.rows: list[str] = []
         self.signals: list[list[Any]] = []
+        self.ends: list[list[Any]] = []
         self.outcomes: dict[str, dict[Any, Any]] = {"sends": {}, "cancels": {}, "pages": {}, "signalled": {}}
         self.closed: str | None = None
         self.done = asyncio.Event()
@@ -72,6 +74,8 @@ class Application:
                         self.rows.append(event.text)
                     elif isinstance(event, Signal):
                         self.signals.append([event.name, event.by, event.data])
+                    elif isinstance(event, Draft) and event.finish is not None:
+                        self.ends.append([event.seq, event.text, event.finish])
                 self.closed = "closed"
             except ParlatoryError as error:
                 self.closed = _code(error)
@@ -93,6 +97,7 @@ class Application:
             "resets": chat.resets,
             "turn": [chat.turn.state, chat.turn.id],
             "signals": self.signals,
+            "ends": self.ends,
             "sends": self.outcomes["sends"],
         }
 

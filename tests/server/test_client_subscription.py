@@ -11,6 +11,7 @@ import pytest
 
 from parlatory.server.client_frames import Opened, Reset, RowFrame, Rows, TurnState
 from parlatory.server.client_subscription import REOPENS_MAX, Met, Position, Subscription
+from parlatory.server.frames import Close, Open, encode
 from parlatory.storage import CorruptRow, StoredMessage
 
 C = "echo/a"
@@ -53,9 +54,9 @@ def subscription(
     return made
 
 
-def asked(frame: bytes | None) -> dict[str, Any]:
+def asked(frame: Open | Close | None) -> dict[str, Any]:
     assert frame is not None
-    found: dict[str, Any] = json.loads(frame)
+    found: dict[str, Any] = json.loads(encode(frame))
     return {key: value for key, value in found.items() if key not in ("type", "conversation")}
 
 
@@ -233,7 +234,7 @@ def test_a_full_buffer_closes_and_half_of_it_opens() -> None:
     assert sub.rows(rows(1, 2, 3, 4)) is None
     sub.live(4)
     reply = sub.rows(rows(5))
-    assert reply is not None and json.loads(reply) == {"type": "close", "conversation": C}
+    assert reply is not None and json.loads(encode(reply)) == {"type": "close", "conversation": C}
     assert sub.status == "replaying"
     assert sub.rows(rows(6)) is None, "under way; it comes again"
     assert sub.resume() is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from parlatory.server import AccessRequest, ConversationName, Grant, Limits, Principal
-from parlatory.storage import open_engine
+from parlatory.storage import MessageLog, open_engine, user_message
 
 from .peers import CLIENT, Json, Peer, RawPeer, later, serving, the_connection, until, user
 
@@ -385,6 +385,108 @@ async def test_a_revocation_during_an_open_is_not_missed() -> None:
             go_on.set()
             assert (await peer.get("closed"))["code"] == "forbidden"
             assert not the_connection(server)._subscriptions
+
+
+UNDER_WAY: dict[str, Json] = {
+    "open": {"type": "open"},
+    "page": {"type": "page", "id": "p", "before": 9},
+    "send": {"type": "send", "clientId": "late", "message": user("late")},
+}
+
+
+@pytest.mark.parametrize("kind", UNDER_WAY)
+async def test_what_is_being_authorized_when_access_is_revoked_is_refused(kind: str) -> None:
+    """Whatever is answered to the question of before."""
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def authorize(*_: object) -> bool:
+        asked.set()
+        await go_on.wait()
+        return True
+
+    async with serving(authenticate=by_token, authorize=authorize) as server:
+        async with Peer.admitted(server, token="ann") as peer:
+            await peer.send(conversation=C, **UNDER_WAY[kind])
+            await asked.wait()
+            assert await server.revoke("user:ann", "relay/other") == 1
+            assert await server.revoke("user:ann", C) == 1
+            go_on.set()
+            await peer.barrier()
+            assert [frame.get("code") for frame in peer.seen] == [None, "forbidden", None]
+            assert server.runtime.conversations == 0
+
+
+@pytest.mark.parametrize("kind", UNDER_WAY)
+async def test_what_is_being_loaded_when_access_is_revoked_brings_no_row(kind: str) -> None:
+    """Not even while `authorize` thinks about it once more."""
+    engine = await open_engine("memory:")
+    await MessageLog(await engine.partition(C)).append(user_message("secret"))
+    entered, go_on, slow = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    partition = engine.partition
+
+    async def slow_partition(name: str) -> Any:
+        entered.set()
+        await go_on.wait()
+        return await partition(name)
+
+    async def authorize(*_: object) -> bool:
+        if entered.is_set():
+            await slow.wait()
+        return True
+
+    engine.partition = slow_partition  # type: ignore[method-assign]
+    async with serving(engine=engine, authenticate=by_token, authorize=authorize) as server:
+        async with Peer.admitted(server, token="ann") as peer:
+            await peer.send(conversation=C, **UNDER_WAY[kind])
+            await entered.wait()
+            await server.revoke("user:ann", C)
+            go_on.set()
+            assert (await peer.get("closed", "error"))["code"] == "forbidden"
+            await until(lambda: the_connection(server)._slow is None)
+            record = server.runtime.resident(C)
+            assert record is not None and record.head == 1 and not record.hub.subscriptions
+            await peer.barrier()
+            assert not {"rows", "page", "ack"} & {frame["type"] for frame in peer.seen}
+
+
+async def test_a_page_that_is_being_read_when_access_is_revoked_is_refused() -> None:
+    async with serving(**HOOKS) as server, Peer.admitted(server, token="ann") as peer:
+        await peer.say(C, "secret")
+        record = server.runtime.resident(C)
+        assert record is not None
+        entered, go_on, read = asyncio.Event(), asyncio.Event(), record.read
+
+        async def slow_read(**bounds: Any) -> Any:
+            entered.set()
+            await go_on.wait()
+            return await read(**bounds)
+
+        record.read = slow_read  # type: ignore[method-assign]
+        await peer.send(type="page", conversation=C, id="p", before=9)
+        await entered.wait()
+        await server.revoke("user:ann", C)
+        go_on.set()
+        assert (await peer.get("page", "error"))["code"] == "forbidden"
+
+
+async def test_a_send_that_is_being_authorized_when_all_access_is_revoked_is_not_appended() -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def authorize(*_: object) -> bool:
+        asked.set()
+        await go_on.wait()
+        return True
+
+    async with serving(authenticate=by_token, authorize=authorize) as server:
+        async with Peer.admitted(server, token="ann") as peer:
+            connection = the_connection(server)
+            await peer.post(C, "late", "c1")
+            await asked.wait()
+            await server.revoke("user:ann")
+            go_on.set()
+            await peer.refused(4403)
+            await until(lambda: connection._slow is None)
+            assert server.runtime.conversations == 0
 
 
 async def test_an_open_that_is_overtaken_by_the_end_leaves_no_subscription() -> None:

@@ -103,10 +103,9 @@ class Told:
         behind: a draft ended that was not told to its end: the subscription lags, so that `live` has to follow.
     """
 
-    def __init__(self, epoch: str, position: int, at: float) -> None:
+    def __init__(self, epoch: str, position: int) -> None:
         self.epoch = epoch
         self.position = position
-        self.at = at
         self.live = False
         self.draft: DraftTold | None = None
         self.behind = False
@@ -198,7 +197,7 @@ class Wire:
                 self.wrong(f"{asked!r} is not answered with from, reason {due}", frame)
                 break
             self._doubts[conversation] -= 1
-        self._told[conversation] = Told(frame["epoch"], start, self._world.simulation.now)
+        self._told[conversation] = Told(frame["epoch"], start)
         self._truth.epoch = frame["epoch"].partition(".")[0]
 
     def _start(self, asked: dict[str, Any], frame: dict[str, Any]) -> tuple[int, str | None]:
@@ -376,11 +375,10 @@ class Wire:
     # -- access
 
     def _judge_access(self, frame: dict[str, Any]) -> None:
-        """A subscription that was there when its access was taken away gets nothing any more."""
-        told = self._told.get(frame.get("conversation", ""))
-        if told is not None and frame["type"] not in ("ack", "error", "page"):
-            since = self._world.forbidden.get((self._principal, frame["conversation"]))
-            if since is not None and told.at < since:
+        """Whose access was taken away hears of that, and of what was sent before, and nothing else."""
+        if frame["type"] not in ("ack", "error", "opened", "reset", "closed"):
+            since = self._world.forbidden.get((self._principal, frame.get("conversation", "")))
+            if since is not None:
                 self.wrong(f"told behind a revocation at {since}", frame)
 
 
