@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -14,6 +15,10 @@ from ..actors import Agent
 from .access import Authenticate, Authorize, Operator
 
 __all__ = ["Application", "LoadError", "load_application"]
+
+HOOKS = {"authenticate": 1, "authorize": 3, "operator": 1}
+"""What may stand beside the agents, and with how many arguments it is called."""
+ALIKE = 0.85  # how much alike a hook a function's name has to be to be taken for a misspelling of it
 
 
 class LoadError(Exception):
@@ -43,8 +48,9 @@ def load_application(target: str) -> Application:
         raise LoadError(f"there is no file {path_text}")
     module = _load(path)
     agents = _agents(module, path_text, [name.strip() for name in names.split(",") if name.strip()])
-    hooks = (_hook(module, "authenticate", 1), _hook(module, "authorize", 3), _hook(module, "operator", 1))
-    return Application(agents, *hooks)
+    hooks = {name: _hook(module, name, arguments) for name, arguments in HOOKS.items()}
+    _check_spelling(module, [name for name, hook in hooks.items() if hook is None])
+    return Application(agents, **hooks)
 
 
 def _load(path: Path) -> ModuleType:
@@ -99,3 +105,13 @@ def _hook(module: ModuleType, name: str, arguments: int) -> Any:
     except TypeError:
         raise LoadError(f"{name} of {module.__name__} does not take {arguments} argument(s)") from None
     return hook
+
+
+def _check_spelling(module: ModuleType, absent: Sequence[str]) -> None:
+    """Refuses a function that looks like an absent hook with a slip in its name: it would protect nothing."""
+    for name, value in vars(module).items():
+        if inspect.isfunction(value) and value.__module__ == module.__name__:
+            for meant in get_close_matches(name, absent, 1, ALIKE):
+                raise LoadError(
+                    f"{name} of {module.__name__} would never be asked: write {meant}, or give it another name"
+                )
