@@ -84,9 +84,9 @@ def test_a_file_takes_no_module_s_place(name: str, tmp_path: Path) -> None:
         (AGENTS + "def authenticate(): ...\n", "", r"does not take 1 argument\(s\)"),
         (AGENTS + "def operator(): ...\n", "", r"operator of bots does not take 1 argument\(s\)"),
         (AGENTS + "def authorize(principal): ...\n", "", r"does not take 3 argument\(s\)"),
-        (AGENTS + "def authentcate(request): ...\n", "", "authentcate of bots would never be asked: write authenticate"),
+        (AGENTS + "def authentcate(request): ...\n", "", "authentcate of bots would never .* write authenticate"),
         (AGENTS + "async def authorise(p, a, c): ...\n", "", "authorise of bots would never .* write authorize"),
-        (AGENTS + "def authenticate(r): ...\ndef autorize(p, a): ...\n", "", "autorize of bots would .* authorize"),
+        (AGENTS + "def autorize(p, a, c): ...\n", "", "autorize of bots would never be asked: write authorize"),
         (AGENTS + "operater = lambda principal: True\n", "", "operater of bots would never be asked: write operator"),
     ],
 )
