@@ -61,11 +61,14 @@ def render(
         system_role: the role of system messages for OpenAI.
 
     Raises:
-        ValueError: there is no such provider.
+        ValueError: there is no such provider, `missing` or `system_role`.
         MissingResult: a call has no result, and `missing` says to raise.
     """
     if provider not in PROVIDERS:
         raise ValueError(f"no provider {provider!r}: there are {', '.join(PROVIDERS)}")
+    for name, value, known in (("missing", missing, Missing), ("system_role", system_role, SystemRole)):
+        if value not in get_args(known):
+            raise ValueError(f"no {name}={value!r}: there are {', '.join(get_args(known))}")
     notes: list[Note] = []
     repaired = repair(rows, notes, missing=missing, pending=pending)
     if provider == "openai":
