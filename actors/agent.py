@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 from anyio import to_thread
 
@@ -39,7 +39,9 @@ def wire_name_of(agent: type[Agent] | str) -> str:
 
 HOOKS = {"__init__": 2, "on_start": 0, "on_message": 1, "on_turn_failed": 1, "on_stop": 0}
 """What an agent may override, and with how many arguments it is called."""
-ALIKE = 0.85  # how much alike a hook a name has to be to be taken for a misspelling of it
+SETTINGS = ("on_busy", "turn_timeout_s", "cancel_when_empty_s", "max_attempts")
+"""What an agent may set in its class body."""
+ALIKE = 0.85  # how much alike a hook or setting a name has to be to be taken for a misspelling of it
 
 
 class Agent:
@@ -90,6 +92,10 @@ class Agent:
             _check_hook(cls, hook, arguments)
         for name in cls.__dict__:
             _check_spelling(cls, name)
+        if cls.on_busy not in get_args(OnBusy):
+            raise ValueError(
+                f"{cls.__name__}.on_busy is {cls.on_busy!r}: write 'queue', 'latest', 'reject' or 'preempt'"
+            )
 
     def __init__(self, name: str, storage: TurnStorage) -> None:
         self.name = name
@@ -222,10 +228,13 @@ class Agent:
 
 
 def _check_spelling(agent: type[Agent], name: str) -> None:
-    """Refuses what looks like a hook with a slip in its name, because nobody would ever call it."""
-    if name.startswith("on_") and not hasattr(Agent, name):
-        for meant in get_close_matches(name, HOOKS, 1, ALIKE):
-            raise TypeError(f"{agent.__name__}.{name} would never be called: write {meant}, or give it another name")
+    """Refuses what looks like a hook or setting with a slip in its name, because nobody would ever look at it."""
+    if hasattr(Agent, name) or name.startswith("_"):
+        return
+    for meant in get_close_matches(name, HOOKS, 1, ALIKE) if name.startswith("on_") else ():
+        raise TypeError(f"{agent.__name__}.{name} would never be called: write {meant}, or give it another name")
+    for meant in get_close_matches(name, SETTINGS, 1, ALIKE):
+        raise TypeError(f"{agent.__name__}.{name} would never be read: write {meant}, or give it another name")
 
 
 def _check_hook(agent: type[Agent], hook: str, arguments: int) -> None:

@@ -1,6 +1,6 @@
 """A model with a tool, through the `anthropic` SDK.
 
-    pip install 'parlatory[anthropic]'
+    pip install -e '.[anthropic]'
     ANTHROPIC_API_KEY=... parlatory serve examples/anthropic_agent.py --data ./anthropic-data
     parlatory chat ws://127.0.0.1:8000/v1 assistant/you
 

@@ -1,6 +1,6 @@
 """LangChain with a conversation as its chat message history.
 
-    pip install 'parlatory[langchain]'
+    pip install -e '.[langchain]'
     python examples/langchain_history.py
 
 The model is a stand-in that repeats what it remembers; put a real chat model in its place.
@@ -17,6 +17,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
 from parlatory import Agent, Runtime, connect, open_engine, serve
+from parlatory.server import TurnState
 from parlatory.storage import StoredMessage
 from parlatory.storage.integrations.langchain import LangChainHistory
 
@@ -56,10 +57,12 @@ async def main() -> None:
         async with connect(server.url, "assistant/you") as chat:
             for text in ("hello", "my cat is ill", "/forget", "hello again"):
                 await chat.send(text)
-                async for row in chat:
-                    if row.text and row.role != "tool":
-                        print(f"{row.role}: {row.text}")
-                        if row.role == "assistant":
+                async for event in chat.events():
+                    if isinstance(event, TurnState) and event.state == "error":
+                        raise SystemExit(f"the agent failed to answer {text!r}: the log says why")
+                    if isinstance(event, StoredMessage) and event.text and event.role != "tool":
+                        print(f"{event.role}: {event.text}")
+                        if event.role == "assistant":
                             break
 
 

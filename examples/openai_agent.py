@@ -1,6 +1,6 @@
 """A model with a tool, through the `openai` SDK: OpenAI's, or any other that speaks chat completions.
 
-    pip install 'parlatory[openai]'
+    pip install -e '.[openai]'
     OPENAI_API_KEY=... parlatory serve examples/openai_agent.py --data ./openai-data
     parlatory chat ws://127.0.0.1:8000/v1 assistant/you
 

@@ -1,7 +1,9 @@
 """The OpenAI Agents SDK with a conversation as its session: what it says and what it asks tools for is in the log.
 
-    pip install parlatory openai-agents
+    pip install -e '.[openai]' mcp griffelib && pip install --no-deps 'openai-agents>=0.24,<0.25'
     python examples/openai_agents_session.py
+
+`--no-deps` because the SDK asks for websockets older than 17, for a transport that its sessions do not use.
 
 The model is a stand-in that asks its tool and repeats what it remembers; give `SdkAgent` the name of a real one.
 To serve it: `parlatory serve examples/openai_agents_session.py`.
@@ -18,6 +20,7 @@ from agents import Model, ModelResponse, Runner, Usage, function_tool, set_traci
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 from parlatory import Agent, Runtime, connect, open_engine, serve
+from parlatory.server import TurnState
 from parlatory.storage import StoredMessage
 from parlatory.storage.integrations.openai_agents import OpenAIAgentsSession
 
@@ -70,10 +73,12 @@ async def main() -> None:
         async with connect(server.url, "assistant/you") as chat:
             for text in ("hello", "my cat is ill", "/forget", "hello again"):
                 await chat.send(text)
-                async for row in chat:
-                    if row.text and row.role != "tool":
-                        print(f"{row.role}: {row.text}")
-                        if row.role == "assistant":
+                async for event in chat.events():
+                    if isinstance(event, TurnState) and event.state == "error":
+                        raise SystemExit(f"the agent failed to answer {text!r}: the log says why")
+                    if isinstance(event, StoredMessage) and event.text and event.role != "tool":
+                        print(f"{event.role}: {event.text}")
+                        if event.role == "assistant":
                             break
 
 

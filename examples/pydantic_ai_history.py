@@ -1,6 +1,6 @@
 """PydanticAI with a conversation as its message history: what it says and what it asks tools for is in the log.
 
-    pip install 'parlatory[pydantic-ai]'
+    pip install -e '.[pydantic-ai]'
     python examples/pydantic_ai_history.py
 
 The model is a stand-in that asks its tool and repeats what it remembers; give `PydanticAgent` the name of a real one.
@@ -16,6 +16,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from parlatory import Agent, Runtime, connect, open_engine, serve
+from parlatory.server import TurnState
 from parlatory.storage import StoredMessage
 from parlatory.storage.integrations.pydantic_ai import PydanticAIHistory
 
@@ -56,10 +57,12 @@ async def main() -> None:
         async with connect(server.url, "assistant/you") as chat:
             for text in ("hello", "my cat is ill", "/forget", "hello again"):
                 await chat.send(text)
-                async for row in chat:
-                    if row.text and row.role != "tool":
-                        print(f"{row.role}: {row.text}")
-                        if row.role == "assistant":
+                async for event in chat.events():
+                    if isinstance(event, TurnState) and event.state == "error":
+                        raise SystemExit(f"the agent failed to answer {text!r}: the log says why")
+                    if isinstance(event, StoredMessage) and event.text and event.role != "tool":
+                        print(f"{event.role}: {event.text}")
+                        if event.role == "assistant":
                             break
 
 

@@ -33,7 +33,7 @@ from .http import Answer, HttpRequest, Site, Streamed, read_headers, respond
 from .inspector import Inspector
 from .limits import Limits
 from .listing import OwnConversations
-from .loopback import from_this_machine, host_of, is_loopback, network_of
+from .loopback import from_this_machine, host_of, is_loopback, is_own_page, network_of
 from .media import MEDIA_PATH, MediaAnswer
 from .metrics import CONTENT_TYPE, metrics_of
 from .pages import add_pages
@@ -301,7 +301,7 @@ class Server:
         offered = [one.strip() for one in ",".join(headers.get_all("Sec-WebSocket-Protocol")).split(",")]
         if headers.get_all("Upgrade") and SUBPROTOCOL not in offered:
             return 400, f"The client must offer the subprotocol {SUBPROTOCOL}."
-        if not self._origin_allowed(headers.get_all("Origin")):
+        if not self._origin_allowed(headers.get_all("Origin"), headers.get_all("Host")):
             return 403, "Pages of this Origin may not connect; the server's operator lists those that may."
         if self.draining or len(self._connections) > self.limits.sockets:
             return 503, "The server takes no sockets at the moment."
@@ -309,13 +309,14 @@ class Server:
             return 429, "Too many sockets come from this address."
         return None
 
-    def _origin_allowed(self, origins: Sequence[str]) -> bool:
+    def _origin_allowed(self, origins: Sequence[str], hosts: Sequence[str]) -> bool:
         """Says whether a page may connect. A client that is no browser names no Origin, or the one it likes."""
         if len(origins) > 1:
             return False
         origin = origins[0].lower() if origins else None
         if self._origins is not None:
-            return origin in self._origins
+            own = self.page is not None and origin is not None and len(hosts) == 1 and is_own_page(origin, hosts[0])
+            return own or origin in self._origins
         return origin is None or not self.local or is_loopback(host_of(origin))
 
     async def _readiness(self, _request: HttpRequest) -> Response:
@@ -440,6 +441,8 @@ class serve:
             drain_s=drain_s,
             web=web,
         )
+        if web and origins is not None and not is_loopback(host):
+            _warn_of_page(self._server, origins)
 
     def __await__(self) -> Generator[Any, None, Server]:
         """Starts the server."""
@@ -458,6 +461,16 @@ class serve:
     ) -> None:
         """Closes the server, without a drain window: whoever wants one has called `close` before."""
         await self._server.close(0)
+
+
+def _warn_of_page(server: Server, origins: Sequence[str | None]) -> None:
+    """Says at once where the chat page will not work: a browser tells a page nothing of a refused handshake."""
+    if f"{server.page}".removesuffix("/") not in origins:
+        listed = [origin for origin in origins if origin is not None]
+        logger.warning(
+            "the chat page works at %s only: list each address that people open it at among the origins (--origin)",
+            " and ".join(["localhost", *listed]),
+        )
 
 
 def _count_off(counter: Counter[str], key: str) -> None:

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -15,6 +16,10 @@ from .access import Authenticate, Authorize, Operator
 from .words import counted
 
 __all__ = ["Application", "LoadError", "load_application"]
+
+HOOKS = {"authenticate": 1, "authorize": 3, "operator": 1}
+"""What may stand beside the agents, and with how many arguments it is called."""
+ALIKE = 0.85  # how much alike a hook a function's name has to be to be taken for a misspelling of it
 
 
 class LoadError(Exception):
@@ -44,8 +49,9 @@ def load_application(target: str) -> Application:
         raise LoadError(f"there is no file {path_text}")
     module = _load(path)
     agents = _agents(module, path_text, [name.strip() for name in names.split(",") if name.strip()])
-    hooks = (_hook(module, "authenticate", 1), _hook(module, "authorize", 3), _hook(module, "operator", 1))
-    return Application(agents, *hooks)
+    hooks = {name: _hook(module, name, arguments) for name, arguments in HOOKS.items()}
+    _check_spelling(module, [name for name, hook in hooks.items() if hook is None])
+    return Application(agents, **hooks)
 
 
 def _load(path: Path) -> ModuleType:
@@ -100,3 +106,13 @@ def _hook(module: ModuleType, name: str, arguments: int) -> Any:
     except TypeError:
         raise LoadError(f"{name} of {module.__name__} does not take {counted(arguments, 'argument')}") from None
     return hook
+
+
+def _check_spelling(module: ModuleType, absent: Sequence[str]) -> None:
+    """Refuses a function that looks like an absent hook with a slip in its name: it would protect nothing."""
+    for name, value in vars(module).items():
+        if inspect.isfunction(value) and value.__module__ == module.__name__:
+            for meant in get_close_matches(name, absent, 1, ALIKE):
+                raise LoadError(
+                    f"{name} of {module.__name__} would never be asked: write {meant}, or give it another name"
+                )

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from .http import HttpRequest
 
-__all__ = ["from_this_machine", "host_of", "is_loopback", "network_of"]
+__all__ = ["from_this_machine", "host_of", "is_loopback", "is_own_page", "network_of"]
 
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 # A request that was passed on comes from elsewhere, whoever passes it on.
@@ -45,6 +45,17 @@ def from_this_machine(request: HttpRequest) -> bool:
         return False
     origin = headers.get("origin")
     return (origin is None or is_loopback(host_of(origin))) and not any(map(PASSED_ON.fullmatch, headers))
+
+
+def is_own_page(origin: str, host: str) -> bool:
+    """Says whether an `Origin` is a page of the very server that was asked under this `Host`, on the reader's machine.
+
+    That the two are equal says nothing where the host is a name: a page of evil.example that has its name resolve to
+    the server is equal too (DNS rebinding), and plain http://chat.example equals the host of https://chat.example.
+    What only loopback has as its name cannot be made to resolve elsewhere, so no page from elsewhere can have it.
+    """
+    scheme, _, authority = origin.lower().partition("://")
+    return scheme in ("http", "https") and authority == host.lower() and is_loopback(host_of(origin))
 
 
 def network_of(address: str) -> str:

@@ -506,10 +506,11 @@ class MessageLog:
                 not fit are named.
 
         Raises:
-            ValueError: there is no such provider, or no such `missing` or `system_role`.
+            ValueError: there is no such provider, or no such `missing` or `system_role`; or `window` is less than 1.
+            TypeError: `window` is neither a number of rows nor rows.
             MissingResult: a call has no result, and `missing` says to raise.
         """
-        rows = await self.context(window) if window is None or isinstance(window, int) else window
+        rows = await self.context(window) if window is None or type(window) is int else _rows_of(window)
         return render(
             provider,
             await self._resolved(rows, max_media_bytes),
@@ -562,3 +563,10 @@ class MessageLog:
             row if row.message is message else replace(row, message=message)
             for row, message in zip(rows, messages, strict=True)
         ]
+
+
+def _rows_of(window: object) -> Sequence[StoredMessage]:
+    """Returns the rows that a window is; a text, or a number that is none of rows, is taken for no window."""
+    if isinstance(window, Sequence) and all(isinstance(row, StoredMessage) for row in window):
+        return window
+    raise TypeError(f"window is a number of rows, or rows such as await log.last(5), not {window!r}"[:200])

@@ -30,6 +30,11 @@ def test_what_a_page_names_exists(page: Path) -> None:
     assert not missing
 
 
+def test_the_index_lists_every_page() -> None:
+    listed = re.findall(r"^\| \[.+\]\((.+)\) \| .+ \|$", (ROOT / "docs" / "README.md").read_text(), re.M)
+    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
+
+
 def examples(page: Path) -> list[tuple[str, str | None]]:
     """The Python blocks of a page, each with the text block directly behind it, which is what it prints."""
     found = re.findall(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```)?", page.read_text(), re.M | re.S)

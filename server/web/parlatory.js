@@ -1218,10 +1218,13 @@ export function connect(url, conversation, options = {}) {
     address = new URL(url, globalThis.location?.href);
     address.protocol = address.protocol.replace("http", "ws");
   } catch (cause) {
-    throw new ParlatoryError("misuse", `${url} is no address of a server`, { cause });
+    throw new ParlatoryError("misuse", `"${url}" is no address of a server, such as ws://localhost:8000/v1`, { cause });
   }
   conversation = String(conversation).normalize("NFC");
-  if (!/^[a-z][a-z0-9-]{0,31}\/./.test(conversation)) throw new ParlatoryError("misuse", "it is no <agent>/<name>");
+  if (!/^[a-z][a-z0-9-]{0,31}\/./.test(conversation)) {
+    const text = `"${conversation}" is no conversation: it is <agent>/<name>, such as bot/ann`;
+    throw new ParlatoryError("misuse", text);
+  }
   if (!WebSocket) throw new ParlatoryError("misuse", "there is no WebSocket: use Node 22, or pass one");
   let { client } = options;
   if (!client && storage) {

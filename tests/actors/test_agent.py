@@ -158,3 +158,31 @@ def test_a_misspelt_hook_is_refused_when_the_class_is_made() -> None:
         async def on_message(self, row: Any) -> None: ...
 
     assert (Own.wire_name, Derived.wire_name) == ("own", "derived")
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("turn_timeout", "turn_timeout_s"),
+        ("turn_timeout_ms", "turn_timeout_s"),
+        ("onbusy", "on_busy"),
+        ("on_bussy", "on_busy"),
+        ("max_attempt", "max_attempts"),
+        ("cancel_when_empty", "cancel_when_empty_s"),
+    ],
+)
+def test_a_misspelt_setting_is_refused_when_the_class_is_made(setting: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=f"Typo.{setting} would never be read: write {meant}, or give it another name"):
+        made("Typo", **{setting: 1})
+
+
+def test_what_is_like_no_setting_is_the_agent_s_own() -> None:
+    made("Own", timeout_s=1, attempts=2, turns=3, on_busy_text="wait", _turn_timeout=4)
+
+
+@pytest.mark.parametrize("on_busy", ["quue", "", None, 3])
+def test_on_busy_is_one_of_four(on_busy: object) -> None:
+    with pytest.raises(ValueError, match=r"Bot.on_busy is .*: write 'queue', 'latest', 'reject' or 'preempt'"):
+        made("Bot", on_busy=on_busy)
+    for allowed in ("queue", "latest", "reject", "preempt"):
+        made("Bot", on_busy=allowed)

@@ -121,6 +121,20 @@ async def test_the_token_is_asked_for_and_kept_for_the_tab(tabs: Tabs) -> None:
         assert await page.get("document.querySelector('#input').disabled")
 
 
+async def test_a_page_that_is_refused_says_so(tabs: Tabs) -> None:
+    """A browser does not tell a page why there is no socket; that there never was one is known."""
+    notice = "document.querySelector('#tail .notice')?.textContent"
+    refused = "'The server refuses this page or cannot be reached.'"
+    options = {"authenticate": lambda request: request.anonymous, "authorize": lambda *_: True}
+    async with serving(Echo, origins=["https://chat.example"], **options) as server:
+        page = await tabs.open(f"http://chat.localhost:{server.port}/#echo/refused")
+        await page.until(f"{notice} === {refused}")
+        assert server.counters.refused[403] >= 3
+        page = await tabs.open(address(server, "echo/refused"))
+        await page.until(OPEN)
+        assert await page.get(notice) is None
+
+
 async def test_answers_that_come_at_once_are_all_there(tabs: Tabs) -> None:
     """200 connections lost at any place: each row once (the page's part of it: rows stand once, in order)."""
     async with serving(Echo) as server, Proxy.to(server.port) as proxy:

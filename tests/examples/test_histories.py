@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import sys
 from pathlib import Path
@@ -48,3 +49,18 @@ async def test_it_remembers_and_forgets(
         "user: hello again",
         f"assistant: {third}",
     ]
+
+
+async def test_a_turn_that_fails_ends_it(
+    example: tuple[ModuleType, list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, _ = example
+
+    async def fails(self: object, row: object) -> None:
+        raise RuntimeError("no model")
+
+    monkeypatch.setattr(module.Assistant, "on_message", fails)
+    async with asyncio.timeout(10):
+        with pytest.raises(SystemExit, match="the agent failed to answer 'hello': the log says why"):
+            await module.main()
+    assert capsys.readouterr().out == "user: hello\n"

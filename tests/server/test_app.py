@@ -127,6 +127,40 @@ async def test_a_list_of_origins_is_exact() -> None:
         assert await comes_in(server, None)
 
 
+async def test_a_list_of_origins_does_not_shut_out_the_server_s_own_page_on_this_machine() -> None:
+    async with serving(authenticate=anonymous, origins=["https://chat.example"]) as server:
+        own = f"http://127.0.0.1:{server.port}"
+        assert await comes_in(server, own)
+        assert not await comes_in(server, "http://127.0.0.1:1")
+        # a page whose name was made to resolve to the server names itself as the host too
+        rebound = f"Origin: http://evil.example:{server.port}\r\n"
+        host = f"evil.example:{server.port}"
+        assert (await request(server, "/v1", UPGRADE + KEYS + rebound, host=host))[0] == 403
+        twice = f"Origin: {own}\r\nHost: evil.example\r\n"
+        assert (await request(server, "/v1", UPGRADE + KEYS + twice))[0] in (400, 403)
+    async with serving(authenticate=anonymous, origins=["https://chat.example"], web=False) as server:
+        assert not await comes_in(server, f"http://127.0.0.1:{server.port}")
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        ({"host": "0.0.0.0", "origins": ["https://chat.example", None]}, True),
+        ({"host": "10.0.0.1", "origins": ["http://10.0.0.2:8000"]}, True),
+        ({"host": "10.0.0.1", "port": 8000, "origins": ["http://10.0.0.1:8000"]}, False),
+        ({"host": "0.0.0.0", "origins": None}, False),
+        ({"host": "0.0.0.0", "origins": ["https://chat.example"], "web": False}, False),
+        ({"host": "127.0.0.1", "origins": ["https://chat.example"]}, False),
+    ],
+)
+async def test_where_the_chat_page_does_not_work_is_said_at_once(
+    options: Any, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve(Runtime(await open_engine("memory:"), [Relay]), authenticate=anonymous, **options)
+    listed = (options["origins"] or [""])[0]
+    assert (f"the chat page works at localhost and {listed} only" in caplog.text) == warned
+
+
 async def test_cookies_are_mentioned_only_where_somebody_is_asked_for_them(caplog: pytest.LogCaptureFixture) -> None:
     for hook, warned in ((None, False), (anonymous, True)):
         async with serving(authenticate=hook) as server, Peer.to(server, headers={"Cookie": "a=1"}) as peer:

@@ -84,11 +84,22 @@ def test_a_file_takes_no_module_s_place(name: str, tmp_path: Path) -> None:
         (AGENTS + "def authenticate(): ...\n", "", r"does not take 1 argument$"),
         (AGENTS + "def operator(): ...\n", "", r"operator of bots does not take 1 argument$"),
         (AGENTS + "def authorize(principal): ...\n", "", r"does not take 3 arguments$"),
+        (AGENTS + "def authentcate(request): ...\n", "", "authentcate of bots would never .* write authenticate"),
+        (AGENTS + "async def authorise(p, a, c): ...\n", "", "authorise of bots would never .* write authorize"),
+        (AGENTS + "def autorize(p, a, c): ...\n", "", "autorize of bots would never be asked: write authorize"),
+        (AGENTS + "operater = lambda principal: True\n", "", "operater of bots would never be asked: write operator"),
     ],
 )
 def test_what_is_wrong_with_a_file(text: str, suffix: str, error: str, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=error):
         load_application(written(tmp_path, text) + suffix)
+
+
+def test_what_only_resembles_a_hook_may_stand_beside_it(tmp_path: Path) -> None:
+    text = "import types as operatr\nauthorizer = 1\ndef operate(): ...\ndef authority(): ...\nclass Operators: ...\n"
+    text += "from os.path import exists as authorised\ndef authenticate(r): ...\ndef authenticated(r): ...\n"
+    application = load_application(written(tmp_path, AGENTS + text))
+    assert application.authenticate is not None and application.authorize is None
 
 
 def test_a_module_that_failed_is_not_kept(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from parlatory.server.http import HttpRequest
-from parlatory.server.loopback import from_this_machine, network_of
+from parlatory.server.loopback import from_this_machine, is_own_page, network_of
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,31 @@ from parlatory.server.loopback import from_this_machine, network_of
 )
 def test_what_comes_from_this_machine(headers: dict[str, str], remote: str, local: bool) -> None:
     assert from_this_machine(HttpRequest("/", "", headers, remote)) is local
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "own"),
+    [
+        ("http://localhost:8000", "localhost:8000", True),
+        ("https://LOCALHOST:8443", "localhost:8443", True),
+        ("http://[::1]:8000", "[::1]:8000", True),
+        ("http://127.0.0.1", "127.0.0.1", True),
+        # another page of this machine
+        ("http://localhost:3000", "localhost:8000", False),
+        ("http://localhost:8000", "127.0.0.1:8000", False),
+        ("file://localhost", "localhost", False),
+        ("null", "null", False),
+        ("", "", False),
+        # a page whose name was made to resolve to the server, and one of another scheme
+        ("http://evil.example:8000", "evil.example:8000", False),
+        ("http://localhost.evil.example", "localhost.evil.example", False),
+        ("http://chat.example", "chat.example", False),
+        ("http://10.0.0.1:8000", "10.0.0.1:8000", False),
+        ("http://[::1", "[::1", False),
+    ],
+)
+def test_the_page_of_the_server_itself(origin: str, host: str, own: bool) -> None:
+    assert is_own_page(origin, host) is own
 
 
 @pytest.mark.parametrize(

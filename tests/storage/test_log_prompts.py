@@ -132,6 +132,20 @@ async def test_a_prompt(log: MessageLog) -> None:
     assert (await log.prompt("ag-ui", window=1))["messages"][0]["id"] == "bot/a:1"
 
 
+@pytest.mark.parametrize("window", ["3", b"3", 2.5, True, {"last": 3}, [1, 2]], ids=repr)
+async def test_a_window_is_a_number_of_rows_or_rows(log: MessageLog, window: Any) -> None:
+    await log.append(user_message("hi"))
+    with pytest.raises(TypeError, match=r"window is a number of rows, or rows such as await log.last\(5\), not"):
+        await log.prompt("anthropic", window=window)
+
+
+async def test_missing_is_refused_before_a_call_is_missing(log: MessageLog) -> None:
+    with pytest.raises(ValueError, match="no missing='foo': there are synthesize, drop, raise"):
+        await log.prompt("openai", missing="foo")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no system_role='boss': there are system, developer"):
+        await log.prompt("openai", system_role="boss")  # type: ignore[arg-type]
+
+
 async def test_whole_histories_are_paired(log: MessageLog) -> None:
     await log.append_many(
         [system_message("s"), user_message("u"), asks("c"), system_message("t"), gives(c="C"), gives(z="Z")]

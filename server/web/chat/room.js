@@ -14,6 +14,7 @@ const WRITING_MS = 80;
 const WRITING_PER_COST = 10;
 const SPOKEN_MAX = 600; // characters of an answer that are announced
 const TITLE_MAX = 80;
+const ATTEMPTS_MAX = 3; // that may fail before the first welcome until the page says so
 
 /** The address of the socket, beside the page. */
 function socketUrl() {
@@ -38,6 +39,8 @@ export class Room {
     this.told = 0; // the last row that the list knows of, and whether somebody saw it
     this.toldHidden = false;
     this.answering = false;
+    this.failed = 0; // attempts at a first connection; a browser does not say why one fails
+    this.retryAt = null;
     this.scheduled = false;
     this.rest = 0; // until then nothing is rendered
     /** @type {DraftView | null} */
@@ -63,7 +66,10 @@ export class Room {
       storage: localStorage,
       outbox: true,
     });
-    this.unsubscribe = this.chat.subscribe(() => this.schedule());
+    this.unsubscribe = this.chat.subscribe(({ status }) => {
+      this.#count(status);
+      this.schedule();
+    });
     page.composer.restore(written.of(conversation));
     this.schedule();
   }
@@ -212,6 +218,13 @@ export class Room {
     return element;
   }
 
+  /** Counts the attempts that ended without a word of the server, until it has welcomed this page once. */
+  #count({ state, retryAt, error }) {
+    if (state === "open") this.failed = Number.NEGATIVE_INFINITY;
+    else if (retryAt && retryAt !== this.retryAt && error?.code === "connection" && !error.closeCode) this.failed += 1;
+    this.retryAt = retryAt;
+  }
+
   /** What is wrong with the conversation, in a sentence. */
   #trouble({ turn, error, state }) {
     if (state === "closed" && error) {
@@ -219,6 +232,7 @@ export class Room {
         ? "You may not read this conversation, or there is no such agent."
         : error.message;
     }
+    if (this.failed >= ATTEMPTS_MAX) return "The server refuses this page or cannot be reached.";
     const marked = this.rows[this.rows.length - 1]?.finish === "error"; // the row says so itself
     if (turn?.state === "error" && !marked) return "The agent failed to answer. The log of the server says why.";
     if (turn?.state === "waiting") return "The agent waits for an approval.";
