@@ -33,7 +33,7 @@ class Agenda:
         self._timer_at = NEVER
 
     def add(self, at: float, call: Callable[[], object]) -> None:
-        """Adds a call that is due at a loop time. It cannot be taken back: one that is needless by then does nothing."""
+        """Adds a call that is due at a loop time. It cannot be taken back: one needless by then does nothing."""
         heappush(self._entries, (at, next(self._numbers), call))
         if at < self._timer_at:
             self._set_timer(asyncio.get_running_loop(), at, 0.0)

@@ -41,6 +41,6 @@ def test_worlds(first: int) -> None:
 
 def test_a_seed_repeats_a_run() -> None:
     """Also what looks like chance is drawn from the seed: two runs have the same history, to the last event."""
-    once, again = run_seed(7), run_seed(7)
+    once, again = run_seed(9), run_seed(9)
     assert once.rows > 0
     assert (once.history.digest(), once.steps) == (again.history.digest(), again.steps)
