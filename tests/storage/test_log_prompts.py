@@ -140,9 +140,9 @@ async def test_a_window_is_a_number_of_rows_or_rows(log: MessageLog, window: Any
 
 
 async def test_missing_is_refused_before_a_call_is_missing(log: MessageLog) -> None:
-    with pytest.raises(ValueError, match="no missing='foo': there are synthesize, drop, raise"):
+    with pytest.raises(ValueError, match="missing='foo': it is one of synthesize, drop, raise"):
         await log.prompt("openai", missing="foo")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no system_role='boss': there are system, developer"):
+    with pytest.raises(ValueError, match="system_role='boss': it is one of system, developer"):
         await log.prompt("openai", system_role="boss")  # type: ignore[arg-type]
 
 
