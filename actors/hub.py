@@ -27,7 +27,7 @@ from .row_runs import RUN_ROWS_MAX, runs, sound
 
 __all__ = ["Hub", "HubDraft", "HubLog", "Sink", "Subscription"]
 
-FAN_OUT_MAX = 256
+FAN_OUT_MAX = 128
 PUMP_BYTES_MAX = 64 << 10
 TAIL_ROWS_MAX = 256
 TAIL_BYTES_MAX = 4 << 20

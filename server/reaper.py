@@ -16,7 +16,7 @@ from .socket import Socket
 __all__ = ["Reaper"]
 
 INTERVAL_MAX_S = 1.0
-SOCKETS_PER_STEP = 1_000
+SOCKETS_PER_STEP = 250
 PING = Frame(Opcode.PING, b"").serialize(mask=False)
 
 logger = logging.getLogger("parlatory.server")
