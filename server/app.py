@@ -8,6 +8,8 @@ import os
 import random
 import re
 import secrets
+import socket
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
@@ -50,6 +52,9 @@ ABSENT = f"Nothing is here. Clients connect to {PATH}.\n"
 ANYBODY = anonymous_name(None)
 # The part of the drain window over which the sockets are closed; the rest is for their clients to answer.
 DRAIN_SPREAD = 0.8
+# The largest segment of TCP: that of an Ethernet. Loopback, where a proxy may sit, has 64 KiB; a kernel that has not
+# the room for one segment at a slow reader waits with it, for twice as long each time.
+SEGMENT_BYTES = 1460
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]+|null")
 
 logger = logging.getLogger("parlatory.server")
@@ -172,6 +177,9 @@ class Server:
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise OSError(error.errno, f"cannot listen on {self.host}, port {self.port}: {reason}") from error
+        for listener in self._listener.sockets:
+            if sys.platform == "linux":
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
         self.port = next(iter(self._listener.sockets)).getsockname()[1]
         self.reaper.start()
         self._rechecks = asyncio.get_running_loop().create_task(self._recheck(), name="parlatory recheck")

@@ -26,7 +26,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         authorize_timeout_s: how long `authenticate` and `authorize` may take.
         frame_timeout_s: how long a frame may take to arrive, from its first byte to its last.
         beat_ms: the time between beats, +-20 %.
-        stall_s: how long data may wait without any progress before the socket is aborted.
+        stall_s: how long data may wait without any progress before the socket is aborted; half as long again is left
+            for progress that the peer's kernel has not told of yet.
         silence_s: how long a peer may be silent before it is pinged, and again before it is aborted.
         close_s: how long the closing of a socket may take before it is aborted.
         recheck_s: how often open subscriptions are authorized again.
