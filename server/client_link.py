@@ -43,6 +43,7 @@ from .client_media import fetch_media
 from .client_retry import FINAL, STABLE_S, Backoff, explain
 from .client_session import ClientSession
 from .client_subscription import Met, Status, Subscription
+from .transport import Gone
 
 __all__ = ["Link", "Listener", "Token"]
 
@@ -446,7 +447,7 @@ class Link:
         self._ticker = asyncio.get_running_loop().call_later(period_s, self._tick)
 
 
-class _Socket(ClientConnection):
+class _Socket(Gone, ClientConnection):
     """Is a socket that knows whether anything came."""
 
     _heard = False

@@ -26,6 +26,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import Event, State
 
 from .told import framed
+from .transport import Gone
 
 __all__ = ["Socket"]
 
@@ -43,7 +44,7 @@ OPEN = State.OPEN  # to look it up in its class takes longer than all else that 
 MESSAGE = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
-class Socket(ServerConnection):
+class Socket(Gone, ServerConnection):
     """Is a WebSocket of the server; `Connection` says what its texts mean."""
 
     def __init__(self, *args: Any, answers_bytes: int = WRITE_LIMIT_BYTES, **options: Any) -> None:

@@ -25,6 +25,7 @@ from websockets.typing import Subprotocol
 from parlatory.actors import Runtime
 from parlatory.server import Server, serve
 from parlatory.server.loading import load_application
+from parlatory.server.transport import Gone
 from parlatory.storage import open_engine
 
 from .frames import payloads
@@ -33,7 +34,18 @@ FRAMES = int(os.environ.get("PARLATORY_HOSTILE_FRAMES", "5000"))
 PER_SOCKET = 25
 CLOSES = {1003, 1007, 1009, 4400, 4401}
 ECHO = Path(__file__).parents[2] / "examples" / "echo.py"
-OPTIONS: dict[str, Any] = {"subprotocols": [Subprotocol("parlatory.v1")], "compression": None, "proxy": None}
+
+
+class Client(Gone, ClientConnection):
+    """Is a client that may be aborted behind its end."""
+
+
+OPTIONS: dict[str, Any] = {
+    "subprotocols": [Subprotocol("parlatory.v1")],
+    "compression": None,
+    "proxy": None,
+    "create_connection": Client,
+}
 
 
 class Target:
@@ -93,6 +105,7 @@ def target() -> Iterator[Target]:
 
 
 @pytest.mark.timeout(60 + FRAMES // 50)
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # or that is all one learns of a failure
 def test_no_frame_harms_the_server(target: Target, caplog: pytest.LogCaptureFixture) -> None:
     @settings(max_examples=FRAMES // PER_SOCKET, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(st.lists(st.tuples(payloads, st.integers(0, 60).map(bool)), min_size=PER_SOCKET, max_size=PER_SOCKET))
