@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -269,6 +269,11 @@ class TurnLane:
     async def join(self) -> None:
         """Returns once no user code runs or waits."""
         await self._mailbox.join()
+
+    @property
+    def cancelling(self) -> Collection[asyncio.Task[None]]:
+        """Are the queued turns that are being cancelled, which is durable when they end."""
+        return tuple(self._cancelling)
 
     async def interrupt(self) -> None:
         """Ends the running handler as a crash would, its message unhandled; one that is stuck is not waited for."""

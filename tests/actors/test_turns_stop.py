@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from parlatory.actors import Draft, DraftEnded, TurnBusy
 from parlatory.actors.approvals import approval
 from parlatory.actors.turn_marks import HANDLED, SKIPPED
-from parlatory.storage import Batch, Committed, Engine, Partition, StorageFull, StoredMessage, Told, new_row
+from parlatory.storage import Batch, Committed, Engine, Partition, Row, StorageFull, StoredMessage, Told, new_row
 
 from .bots import Faults, Held, Stage
-from .fakes import Clock, Recorder, new_user_row, steps, until
-from .play import Play
+from .fakes import Clock, Recorder, batch, new_user_row, steps, until
+from .play import NAME, Play
 from .writers import Writer, never, rows_of, writer
 
 
@@ -172,6 +174,31 @@ async def test_a_handler_that_swallows_a_stop_is_named_and_waited_for(
 
 
 # -- queued turns
+
+
+async def test_a_queued_turn_that_is_being_stopped_is_waited_for_at_the_end(
+    engine: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the engine would be closed in front of it, the stop lost and logged as a fault."""
+    left = Batch(rows=batch("wait", "two").rows, puts={HANDLED: b"0"}, work=True)
+    await (await engine.partition(NAME)).commit(left)
+    play = await Play.begin(engine)
+    play.record.lane.redeliver()
+    await play.stage.begun.wait()
+    faults, read, answered = Faults(engine), engine.read, asyncio.Event()
+
+    async def slow(*arguments: Any, **options: Any) -> Sequence[Row]:
+        await answered.wait()
+        return await read(*arguments, **options)
+
+    monkeypatch.setattr(engine, "read", slow)
+    play.record.lane.cancel(2)
+    closing = asyncio.create_task(play.runtime.close())
+    await steps(50)
+    answered.set()
+    await closing
+    assert [True for batch in faults.submitted if SKIPPED in batch.puts] == [True]
+    assert not caplog.records
 
 
 async def test_a_queued_turn_that_is_stopped_never_runs(engine: Engine) -> None:

@@ -127,6 +127,9 @@ class Listener(asyncio.AbstractServer):
     def getsockname(self) -> tuple[str, int]:
         return ("127.0.0.1", self.port)
 
+    def setsockopt(self, *_: int) -> None:
+        """Takes options of TCP, of which nothing is simulated."""
+
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self.loop
 
