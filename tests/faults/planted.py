@@ -295,7 +295,7 @@ FAULTS = (
                 "            if job.function is not None:\n                return False\n            job.answer(",
             ),
         ),
-        29,
+        75,
     ),
     Fault(
         "end of a stopped turn before its mark",
@@ -333,6 +333,6 @@ FAULTS = (
                 "            pass\n",
             ),
         ),
-        323,
+        560,
     ),
 )
