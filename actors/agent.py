@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from difflib import get_close_matches
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 from anyio import to_thread
@@ -39,8 +40,9 @@ def wire_name_of(agent: type[Agent] | str) -> str:
 
 HOOKS = {"__init__": 2, "on_start": 0, "on_message": 1, "on_turn_failed": 1, "on_stop": 0}
 """What an agent may override, and with how many arguments it is called."""
-SETTINGS = ("on_busy", "turn_timeout_s", "cancel_when_empty_s", "max_attempts")
+SETTINGS = ("on_busy", "turn_timeout_s", "method_timeout_s", "cancel_when_empty_s", "max_attempts")
 """What an agent may set in its class body."""
+TIMES = ("turn_timeout_s", "method_timeout_s", "cancel_when_empty_s")
 ALIKE = 0.85  # how much alike a hook or setting a name has to be to be taken for a misspelling of it
 
 
@@ -65,6 +67,8 @@ class Agent:
         on_busy: what happens to a message that comes while a turn runs: `queue`, `latest`, `reject` or `preempt`.
         turn_timeout_s: how long `on_message` may take. A turn that is over it is stopped as by a cancel: what it has
             written is kept as a row with finish `error`, and its state is `error`. None: as long as it likes.
+        method_timeout_s: how long `on_start`, `on_turn_failed` and `on_stop` may take. One that is over it is stopped;
+            a turn whose `on_start` it is ends as by `turn_timeout_s`. None: as long as they like.
         cancel_when_empty_s: for how long a turn goes on while nobody has the conversation open; then it is stopped as
             by a cancel. None: to its end.
         max_attempts: how often a turn is attempted whose process ended; then it ends with a row that says so.
@@ -73,6 +77,7 @@ class Agent:
     wire_name: ClassVar[str] = "agent"
     on_busy: ClassVar[OnBusy] = "queue"
     turn_timeout_s: ClassVar[float | None] = None
+    method_timeout_s: ClassVar[float | None] = 30.0
     cancel_when_empty_s: ClassVar[float | None] = None
     max_attempts: ClassVar[int] = 3
     name: str
@@ -96,6 +101,10 @@ class Agent:
             raise ValueError(
                 f"{cls.__name__}.on_busy is {cls.on_busy!r}: write 'queue', 'latest', 'reject' or 'preempt'"
             )
+        for setting in TIMES:
+            if getattr(cls, setting) is not None:
+                _check_number(cls, setting, (int, float), "a number of seconds above 0, or None")
+        _check_number(cls, "max_attempts", (int,), "a whole number above 0")
 
     def __init__(self, name: str, storage: TurnStorage) -> None:
         self.name = name
@@ -225,6 +234,12 @@ class Agent:
 
     def _tools(self) -> Tools:
         return Tools(self._storage, self.messages, self.turn)
+
+
+def _check_number(agent: type[Agent], setting: str, kinds: tuple[type, ...], wanted: str) -> None:
+    value: Any = getattr(agent, setting)
+    if type(value) not in kinds or not 0 < value < inf:
+        raise ValueError(f"{agent.__name__}.{setting} is {value!r}: write {wanted}")
 
 
 def _check_spelling(agent: type[Agent], name: str) -> None:

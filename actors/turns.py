@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -235,9 +236,24 @@ class TurnLane:
         if self._turn is not None and self._handler is not None and not answering:
             self._handler.stop(cause)
 
-    def _overdue(self) -> None:
-        logger.error("turn %s of %r is over its %s s", self._turn, self._conversation.name, self.agent.turn_timeout_s)
-        self._stop("timeout")
+    @contextmanager
+    def _limit(self, what: str, seconds: float | None) -> Iterator[float | None]:
+        """Stops the user code inside once its time is over; yields the loop time of that, if it has an end."""
+        if seconds is None:
+            yield None
+            return
+        timer = asyncio.get_running_loop().call_later(seconds, self._overdue, what, seconds)
+        try:
+            yield timer.when()
+        finally:
+            timer.cancel()
+
+    def _overdue(self, what: str, seconds: float) -> None:
+        logger.error("%s of %r is over its %s s", what, self._conversation.name, seconds)
+        if self._turn is not None:
+            self._stop("timeout")
+        elif self._handler is not None:
+            self._handler.stop("timeout")
 
     async def _cancel_queued(self, turn: int) -> None:
         """Makes it durable that a message gets no turn, then tells its end."""
@@ -453,17 +469,12 @@ class TurnLane:
         stored = row.stored(name)
         before = [one.stored(name) for one in earlier]
         agent = await self._activated()
-        seconds = self.agent.turn_timeout_s
-        timer = None
-        if seconds is not None:
-            loop = asyncio.get_running_loop()
-            timer = loop.call_later(seconds, self._overdue)
-        self.turn = Turn(stored, attempt, before, None if timer is None else timer.when())
-        try:
+        what, seconds = f"turn {row.seq}", self.agent.turn_timeout_s
+        if given_up:
+            what, seconds = f"on_turn_failed {row.seq}", self.agent.method_timeout_s
+        with self._limit(what, seconds) as deadline:
+            self.turn = Turn(stored, attempt, before, deadline)
             await (agent.on_turn_failed(stored) if given_up else agent.on_message(stored))
-        finally:
-            if timer is not None:
-                timer.cancel()
 
     async def _earlier(self, turn: int) -> list[Row]:
         """Returns the rows that earlier attempts of a turn appended."""
@@ -557,7 +568,8 @@ class TurnLane:
             await residency.enter(self)
             try:
                 instance = self.agent(self._conversation.name.partition("/")[2], self._conversation.turn_storage())
-                await instance.on_start()
+                with self._limit("on_start", self.agent.method_timeout_s):
+                    await instance.on_start()
             except BaseException:
                 residency.leave(self)
                 raise
@@ -569,7 +581,9 @@ class TurnLane:
         instance = self._instance
         if instance is not None:
             try:
-                await self._new_handler("on_stop").run(instance.on_stop())
+                handler = self._new_handler("on_stop")
+                with self._limit("on_stop", self.agent.method_timeout_s):
+                    await handler.run(instance.on_stop())
             finally:
                 self._instance = self._handler = None
                 self._conversation.runtime.counters.evictions += 1

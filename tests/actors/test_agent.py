@@ -165,6 +165,7 @@ def test_a_misspelt_hook_is_refused_when_the_class_is_made() -> None:
     [
         ("turn_timeout", "turn_timeout_s"),
         ("turn_timeout_ms", "turn_timeout_s"),
+        ("method_timeout", "method_timeout_s"),
         ("onbusy", "on_busy"),
         ("on_bussy", "on_busy"),
         ("max_attempt", "max_attempts"),
@@ -186,3 +187,19 @@ def test_on_busy_is_one_of_four(on_busy: object) -> None:
         made("Bot", on_busy=on_busy)
     for allowed in ("queue", "latest", "reject", "preempt"):
         made("Bot", on_busy=allowed)
+
+
+@pytest.mark.parametrize("setting", ["turn_timeout_s", "method_timeout_s", "cancel_when_empty_s"])
+def test_times_are_numbers_above_zero_or_none(setting: str) -> None:
+    for refused in (0, -1, "30", True, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=rf"Bot.{setting} is .*: write a number of seconds above 0, or None"):
+            made("Bot", **{setting: refused})
+    for allowed in (None, 0.5, 30):
+        made("Bot", **{setting: allowed})
+
+
+def test_max_attempts_is_a_number_above_zero() -> None:
+    for refused in (0, -1, 2.5, None, True):
+        with pytest.raises(ValueError, match=r"Bot.max_attempts is .*: write a whole number above 0"):
+            made("Bot", max_attempts=refused)
+    made("Bot", max_attempts=1)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from parlatory.actors import Draft, DraftEnded, TurnBusy
+from parlatory.actors import Agent, Draft, DraftEnded, TurnBusy
 from parlatory.actors.approvals import approval
-from parlatory.actors.turn_marks import HANDLED, SKIPPED
+from parlatory.actors.turn_marks import ATTEMPT, HANDLED, SKIPPED
 from parlatory.storage import Batch, Committed, Engine, Partition, Row, StorageFull, StoredMessage, Told, new_row
 
 from .bots import Faults, Held, Stage
@@ -438,6 +438,71 @@ async def test_a_turn_that_is_over_its_time_ends_with_an_error(
     assert (await rows_of(play.record))[1] == (2, "assistant", "partial", 1, "error")
     assert "is over its 30 s" in caplog.text
     assert deadlines[0] is not None and 0 <= deadlines[0] - before - 30 < 5
+    await play.runtime.close()
+
+
+@pytest.mark.parametrize("hook", ["on_start", "on_turn_failed", "on_stop"])
+async def test_a_hook_that_is_over_its_time_is_stopped(
+    engine: Engine, clock: Clock, caplog: pytest.LogCaptureFixture, hook: str
+) -> None:
+    """The conversation goes on: only the turn of a late `on_start` ends with an error."""
+    begun, ended, late = asyncio.Event(), asyncio.Event(), True
+
+    async def hang(agent: Agent, *_: StoredMessage) -> None:
+        if late:
+            begun.set()
+            try:
+                await never()
+            finally:
+                ended.set()
+
+    async def on_message(agent: Agent, row: StoredMessage) -> None:
+        await agent.say(f"re {row.text}")
+
+    attempts = {ATTEMPT: b'{"seq":1,"number":3}'} if hook == "on_turn_failed" else {}
+    left = Batch(rows=batch("one").rows, puts={HANDLED: b"0", **attempts}, work=True)
+    await (await engine.partition(NAME)).commit(left)
+    bot = type("Bot", (Agent,), {hook: hang, "on_message": on_message})
+    play = await Play.begin(engine, agent=bot)
+    sink = await opened(play)
+    play.record.lane.redeliver()
+    if hook == "on_stop":
+        await sink.until(lambda sink: (1, "done") in sink.turns)
+        play.record.lane.dismiss()
+    await begun.wait()
+    await clock.advance(29)
+    assert not ended.is_set()
+    await clock.advance(1)
+    await ended.wait()
+    late = False
+    await play.send("two")
+    await play.record.lane.join()
+    assert (await play.texts())[-1] == "re two"
+    assert (1, "done" if hook == "on_stop" else "error") in sink.turns
+    assert f"{hook} of 'bot/ann' is over its 30.0 s" in caplog.text.replace("on_turn_failed 1", "on_turn_failed")
+    await play.runtime.close()
+
+
+async def test_hooks_may_take_as_long_as_they_like(engine: Engine, clock: Clock) -> None:
+    begun, leave = asyncio.Event(), asyncio.Event()
+
+    class Bot(Agent):
+        method_timeout_s = None
+
+        async def on_start(self) -> None:
+            begun.set()
+            await leave.wait()
+
+        async def on_message(self, row: StoredMessage) -> None:
+            await self.say("at last")
+
+    play = await Play.begin(engine, agent=Bot)
+    await play.send("one")
+    await begun.wait()
+    await clock.advance(3600)
+    leave.set()
+    await play.record.lane.join()
+    assert await play.texts() == ["one", "at last"]
     await play.runtime.close()
 
 
