@@ -31,6 +31,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         silence_s: how long a peer may be silent before it is pinged, and again before it is aborted.
         close_s: how long the closing of a socket may take before it is aborted.
         recheck_s: how often open subscriptions are authorized again.
+        lists_per_principal: lists of conversations that are made at a time for one principal, or for one network (as
+            for sockets) where it is plain `anonymous`; more are refused with HTTP 429.
         downloads: media that are sent over HTTP at a time; more are refused with HTTP 503.
         downloads_per_principal: those of one principal, or of one network (as for sockets) where it is plain
             `anonymous`; more are refused with HTTP 429.
@@ -67,6 +69,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     silence_s: float = 20
     close_s: float = 2
     recheck_s: float = 60
+    lists_per_principal: int = 8
     downloads: int = 100
     downloads_per_principal: int = 20
     sockets: int = 50_000

@@ -16,6 +16,7 @@ from .access import ConversationName, Grant, Principal
 from .http import HttpRequest, respond, respond_json
 from .loopback import from_this_machine
 from .query import BadQuery, Query, list_active, read_query
+from .shares import Shares, asker
 
 if TYPE_CHECKING:
     from .app import Server
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["OwnConversations", "described"]
 
 ROUNDS_MAX = 5
+RETRY_S = 1
 TITLE_CHARACTERS = 80
 TEXT_CHARACTERS = 200
 
@@ -32,6 +34,7 @@ class OwnConversations:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._shares = Shares(server.limits.lists_per_principal)
 
     async def answer(self, request: HttpRequest) -> Response:
         """Returns one page: the conversations, the cursor of the next page, and the agents one may talk to."""
@@ -42,11 +45,18 @@ class OwnConversations:
         principal = await server.site.principal(request)
         if principal is None:
             return respond(401, "The server needs a token, as Authorization: Bearer ...\n")
+        who = asker(principal, request.remote)
+        if self._shares.used_up(who):
+            return respond(429, "Wait for the lists you have asked for.\n", headers={"Retry-After": str(RETRY_S)})
         try:
-            query = read_query(request)
-            found, cursor = await self._page(principal, None if everything else principal.name, query)
+            with self._shares.one(who):
+                return await self._answer(principal, None if everything else principal.name, read_query(request))
         except BadQuery as error:
             return respond(400, f"{error}\n")
+
+    async def _answer(self, principal: Principal, by: str | None, query: Query) -> Response:
+        server = self._server
+        found, cursor = await self._page(principal, by, query)
         return respond_json({
             "conversations": [await described(server.runtime.engine, one) for one in found],
             "next": cursor,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
@@ -18,9 +17,10 @@ from urllib.parse import unquote_to_bytes
 from websockets.http11 import Response
 
 from ..storage import Blob, InvalidName, Partition, hash_of, split_name
-from .access import ConversationName, Principal, anonymous_name
+from .access import ConversationName, Principal
 from .http import HttpRequest, Streamed, respond
-from .loopback import from_this_machine, network_of
+from .loopback import from_this_machine
+from .shares import Shares, asker
 
 if TYPE_CHECKING:
     from .app import Server
@@ -34,7 +34,6 @@ PICTURES = {"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", 
 HEADER_TYPE = re.compile(r"(?=.{1,255}\Z)[\w!#$&^.+-]+/[\w!#$&^.+-]+(?:; ?[\w.-]+=[\w.+-]+)*", re.ASCII)
 RANGE = re.compile(r"bytes=([0-9]{0,15})-([0-9]{0,15})")
 RETRY_S = 5
-ANYBODY = anonymous_name(None)
 
 
 class MediaAnswer:
@@ -47,8 +46,7 @@ class MediaAnswer:
     def __init__(self, app: Server) -> None:
         self.running = 0
         self._app = app
-        # How many of them each has who asked.
-        self._by_peer: Counter[str] = Counter()
+        self._shares = Shares(app.limits.downloads_per_principal)
 
     async def __call__(self, request: HttpRequest) -> Response:
         """Returns the media that a path names."""
@@ -69,8 +67,8 @@ class MediaAnswer:
             return respond(304, b"", _type(first), {**_headers(first), "Content-Length": str(first.size)})
         if self.running >= self._app.limits.downloads:
             return respond(503, "Too much is being sent at the moment.\n", headers={"Retry-After": str(RETRY_S)})
-        peer = network_of(request.remote) if principal.name == ANYBODY else principal.name
-        if self._by_peer[peer] >= self._app.limits.downloads_per_principal:
+        who = asker(principal, request.remote)
+        if self._shares.used_up(who):
             return respond(429, "Too much is being sent to you at the moment.\n", headers={"Retry-After": str(RETRY_S)})
         start, end = 0, first.size
         if (asked := request.headers.get("range")) is not None and "if-range" not in request.headers:
@@ -79,7 +77,7 @@ class MediaAnswer:
                 start, end = span
                 if start >= end:
                     return respond(416, b"", headers={"Content-Range": f"bytes */{first.size}"})
-        return self._sent(partition, first, start, end, peer)
+        return self._sent(partition, first, start, end, who)
 
     async def _may_read(self, principal: Principal, name: ConversationName) -> bool:
         if name.agent not in self._app.runtime.agents:
@@ -87,32 +85,30 @@ class MediaAnswer:
         grant = self._app.access.authorize(principal, ACTION, name)
         return (await grant if inspect.isawaitable(grant) else grant) is not None
 
-    def _sent(self, partition: Partition, first: Blob, start: int, end: int, peer: str) -> Response:
+    def _sent(self, partition: Partition, first: Blob, start: int, end: int, who: str) -> Response:
         headers = _headers(first)
         whole = end - start == first.size
         if not whole:
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{first.size}"
-        pieces = self._pieces(partition, first, start, end, peer)
+        pieces = self._pieces(partition, first, start, end, who)
         return Streamed(200 if whole else 206, _type(first), headers, end - start, pieces)
 
     async def _pieces(
-        self, partition: Partition, piece: Blob, start: int, end: int, peer: str
+        self, partition: Partition, piece: Blob, start: int, end: int, who: str
     ) -> AsyncGenerator[bytes, None]:
         self.running += 1
-        self._by_peer[peer] += 1
         try:
-            while start < end:
-                if not piece.start <= start < piece.start + len(piece.data):
-                    more = await partition.media(piece.hash, start)
-                    if more is None:
-                        raise LookupError("the media went while they were being sent")
-                    piece = more
-                yield piece.data[start - piece.start : end - piece.start]
-                start = piece.start + len(piece.data)
+            with self._shares.one(who):
+                while start < end:
+                    if not piece.start <= start < piece.start + len(piece.data):
+                        more = await partition.media(piece.hash, start)
+                        if more is None:
+                            raise LookupError("the media went while they were being sent")
+                        piece = more
+                    yield piece.data[start - piece.start : end - piece.start]
+                    start = piece.start + len(piece.data)
         finally:
             self.running -= 1
-            self._by_peer[peer] -= 1
-            self._by_peer += Counter()  # drops those at 0
 
 
 def _wanted(path: str) -> tuple[ConversationName, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from parlatory.actors import Agent
-from parlatory.server import AccessRequest, ConversationName, Principal, Server
+from parlatory.server import AccessRequest, ConversationName, Limits, Principal, Server
 from parlatory.storage import Batch, NewRow
 
 from .peers import Relay, request, serving
@@ -162,3 +163,22 @@ async def test_a_name_is_any_name() -> None:
         await filled(server, ["relay/</script>/../%2e ?token=#"])
         assert names(await get(server)) == ["relay/</script>/../%2e ?token=#"]
         assert (await request(server, f"{PATH}?{quote('access_token')}=x", host="localhost"))[0] == 400
+
+
+async def test_nobody_has_more_lists_made_at_a_time_than_a_few() -> None:
+    going_on, asked = asyncio.Event(), asyncio.Event()
+
+    async def slow(principal: Principal, action: str, conversation: ConversationName) -> bool:
+        asked.set()
+        await going_on.wait()
+        return True
+
+    limits = Limits(lists_per_principal=1)
+    async with serving(authenticate=authenticate, authorize=slow, limits=limits) as server:
+        first = asyncio.create_task(get(server, token="ann"))
+        await asked.wait()
+        assert await get(server, token="ann") == 429
+        other = asyncio.create_task(get(server, token="bob"))
+        going_on.set()
+        assert names(await first) == names(await other) == []
+        assert names(await get(server, token="ann")) == []
