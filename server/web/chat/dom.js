@@ -21,6 +21,11 @@ export function h(tag, properties, ...children) {
 /** @param {string} id @returns {any} */
 export const byId = (id) => document.getElementById(id);
 
+/** Sets properties where they are others: to set one anew has its price though nothing changes. */
+export function change(element, properties) {
+  for (const [name, value] of Object.entries(properties)) if (element[name] !== value) element[name] = value;
+}
+
 /** Says a size: `1.5 MB`. @param {number} bytes */
 export function sized(bytes) {
   if (bytes < 1000) return `${bytes} bytes`;
