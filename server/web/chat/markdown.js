@@ -88,12 +88,16 @@ function blocks(text) {
 
 const asWritten = (text) => ({ type: "paragraph", raw: text, text, tokens: [{ type: "text", raw: text, text }] });
 
-/** @param {any[]} tokens @returns {DocumentFragment} */
-function nodes(tokens) {
-  const html = attempted(
+/** @param {any[]} tokens @returns {string} HTML that is not sanitised yet */
+function written(tokens) {
+  return attempted(
     () => marked.parser(tokens),
     () => marked.parser([asWritten(tokens.map((token) => token.raw).join(""))]),
   );
+}
+
+/** @param {string} html @returns {DocumentFragment} */
+function nodes(html) {
   const fragment = /** @type {any} */ (DOMPurify.sanitize(html, SAFE));
   for (const link of fragment.querySelectorAll("a")) {
     link.target = "_blank";
@@ -120,18 +124,18 @@ function nodes(tokens) {
 
 /** Renders a whole text. @param {string} text @returns {DocumentFragment} */
 export function markdown(text) {
-  return nodes(blocks(text));
+  return nodes(written(blocks(text)));
 }
 
-/** Is a text that grows. The blocks that nothing can change any more are rendered once, the last ones again and again. */
+/** Is a text that grows. Of the last blocks, which what comes can still change, those are rendered anew that it does. */
 export class GrowingText {
   /** @param {HTMLElement} element holds nothing else */
   constructor(element) {
     this.element = element;
     this.text = "";
     this.settled = 0; // characters whose blocks stay as they are
-    /** @type {ChildNode[]} */
-    this.open = []; // the nodes of the rest
+    /** @type {{html: string, nodes: ChildNode[]}[]} */
+    this.open = []; // the blocks of the rest
   }
 
   /** Takes the text as it is now. */
@@ -145,16 +149,18 @@ export class GrowingText {
     }
     this.text = text;
     const tokens = blocks(text.slice(this.settled));
-    for (const node of this.open) node.remove();
-    const last = lastOpen(tokens);
-    if (last > 0) {
-      const done = tokens.splice(0, last);
-      this.element.append(nodes(done));
-      for (const token of done) this.settled += token.raw.length;
+    const all = tokens.map((token) => written([token]));
+    const changed = all.findIndex((html, index) => html !== this.open[index]?.html);
+    const same = changed < 0 ? all.length : changed;
+    for (const { nodes } of this.open.splice(same)) for (const node of nodes) node.remove();
+    for (const html of all.slice(same)) {
+      const block = nodes(html);
+      this.open.push({ html, nodes: [...block.childNodes] });
+      this.element.append(block);
     }
-    const rest = nodes(tokens);
-    this.open = [...rest.childNodes];
-    this.element.append(rest);
+    const settled = tokens.slice(0, lastOpen(tokens));
+    this.open.splice(0, settled.length);
+    for (const { raw } of settled) this.settled += raw.length;
   }
 }
 
