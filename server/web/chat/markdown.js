@@ -40,6 +40,7 @@ const SAFE = {
 // rest of its block: without a limit `*a_*a_...` would take it a minute.
 const SEARCHED_MAX = 2_000_000;
 let searched = 0;
+const TOGETHER = 24; // blocks of a text that grows: what stands in other elements is not looked at for each new one
 const LANGUAGE = /^language-([\w+#.-]{1,20})$/;
 
 const escaped = (text) => text.replace(/[&<>"']/g, (one) => `&#${one.charCodeAt(0)};`);
@@ -136,6 +137,7 @@ export class GrowingText {
     this.settled = 0; // characters whose blocks stay as they are
     /** @type {{html: string, nodes: ChildNode[]}[]} */
     this.open = []; // the blocks of the rest
+    this.end = element; // where the next one goes
   }
 
   /** Takes the text as it is now. */
@@ -146,6 +148,7 @@ export class GrowingText {
       this.element.replaceChildren();
       this.settled = 0;
       this.open = [];
+      this.end = this.element;
     }
     this.text = text;
     const tokens = blocks(text.slice(this.settled));
@@ -153,14 +156,17 @@ export class GrowingText {
     const changed = all.findIndex((html, index) => html !== this.open[index]?.html);
     const same = changed < 0 ? all.length : changed;
     for (const { nodes } of this.open.splice(same)) for (const node of nodes) node.remove();
-    for (const html of all.slice(same)) {
-      const block = nodes(html);
-      this.open.push({ html, nodes: [...block.childNodes] });
-      this.element.append(block);
-    }
+    for (const html of all.slice(same)) this.#append(html);
     const settled = tokens.slice(0, lastOpen(tokens));
     this.open.splice(0, settled.length);
     for (const { raw } of settled) this.settled += raw.length;
+  }
+
+  #append(html) {
+    const block = nodes(html);
+    this.open.push({ html, nodes: [...block.childNodes] });
+    if (this.end.childElementCount >= TOGETHER) this.element.append((this.end = h("div", { class: "blocks" })));
+    this.end.append(block);
   }
 }
 

@@ -10,7 +10,7 @@ const TAIL = 60; // rows to begin with
 const PAGE = 150;
 // Between two renderings, ms: while nobody looks; while an answer is written, at least, and per ms of the last one.
 const HIDDEN_MS = 500;
-const WRITING_MS = 100;
+const WRITING_MS = 120;
 const WRITING_PER_COST = 10;
 const SPOKEN_MAX = 600; // characters of an answer that are announced
 const TITLE_MAX = 80;
