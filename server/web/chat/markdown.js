@@ -2,7 +2,7 @@
 
 import { Marked, Tokenizer } from "../vendor/marked.esm.js";
 import DOMPurify from "../vendor/purify.es.mjs";
-import { h } from "./dom.js";
+import { become, h } from "./dom.js";
 
 const SAFE = {
   ALLOWED_TAGS: [
@@ -128,14 +128,14 @@ export function markdown(text) {
   return nodes(written(blocks(text)));
 }
 
-/** Is a text that grows. Of the last blocks, which what comes can still change, those are rendered anew that it does. */
+/** Is a text that grows: only its last blocks, which what comes can still change, become others. */
 export class GrowingText {
   /** @param {HTMLElement} element holds nothing else */
   constructor(element) {
     this.element = element;
     this.text = "";
     this.settled = 0; // characters whose blocks stay as they are
-    /** @type {{html: string, nodes: ChildNode[]}[]} */
+    /** @type {{html: string, nodes: Node[]}[]} */
     this.open = []; // the blocks of the rest
     this.end = element; // where the next one goes
   }
@@ -153,13 +153,23 @@ export class GrowingText {
     this.text = text;
     const tokens = blocks(text.slice(this.settled));
     const all = tokens.map((token) => written([token]));
-    const changed = all.findIndex((html, index) => html !== this.open[index]?.html);
-    const same = changed < 0 ? all.length : changed;
-    for (const { nodes } of this.open.splice(same)) for (const node of nodes) node.remove();
-    for (const html of all.slice(same)) this.#append(html);
+    let kept = 0;
+    while (kept < Math.min(this.open.length, all.length) && this.#keep(this.open[kept], all[kept])) kept++;
+    for (const { nodes } of this.open.splice(kept)) for (const node of nodes) /** @type {any} */ (node).remove();
+    for (const html of all.slice(kept)) this.#append(html);
     const settled = tokens.slice(0, lastOpen(tokens));
     this.open.splice(0, settled.length);
     for (const { raw } of settled) this.settled += raw.length;
+  }
+
+  /** Makes a block that stands there what it is now; not if it has other nodes. */
+  #keep(block, html) {
+    if (block.html === html) return true;
+    const now = [...nodes(html).childNodes];
+    if (now.length !== block.nodes.length) return false;
+    block.html = html;
+    block.nodes = block.nodes.map((node, index) => become(node, now[index]));
+    return true;
   }
 
   #append(html) {
