@@ -123,6 +123,12 @@ function nodes(html) {
   return fragment;
 }
 
+/** Renders blocks at once, for the sanitiser has its price by the call. @param {string[]} htmls @returns {any[][]} */
+function nodesOf(htmls) {
+  const items = htmls.length ? [...nodes(htmls.map((html) => `<li>${html}</li>`).join("")).children] : [];
+  return items.map((item) => [...item.childNodes]);
+}
+
 /** Renders a whole text. @param {string} text @returns {DocumentFragment} */
 export function markdown(text) {
   return nodes(written(blocks(text)));
@@ -135,7 +141,7 @@ export class GrowingText {
     this.element = element;
     this.text = "";
     this.settled = 0; // characters whose blocks stay as they are
-    /** @type {{html: string, nodes: Node[]}[]} */
+    /** @type {{html: string, nodes: any[]}[]} */
     this.open = []; // the blocks of the rest
     this.end = element; // where the next one goes
   }
@@ -153,30 +159,25 @@ export class GrowingText {
     this.text = text;
     const tokens = blocks(text.slice(this.settled));
     const all = tokens.map((token) => written([token]));
-    let kept = 0;
-    while (kept < Math.min(this.open.length, all.length) && this.#keep(this.open[kept], all[kept])) kept++;
-    for (const { nodes } of this.open.splice(kept)) for (const node of nodes) /** @type {any} */ (node).remove();
-    for (const html of all.slice(kept)) this.#append(html);
+    let same = 0;
+    while (same < this.open.length && this.open[same].html === all[same]) same++;
+    const fresh = nodesOf(all.slice(same)).map((nodes, index) => ({ html: all[same + index], nodes }));
+    const before = this.open.splice(same);
+    while (before.length && before[0].nodes.length === fresh[0]?.nodes.length) {
+      const { html, nodes } = fresh.shift();
+      this.open.push({ html, nodes: before.shift().nodes.map((node, index) => become(node, nodes[index])) });
+    }
+    for (const { nodes } of before) for (const node of nodes) node.remove();
+    for (const block of fresh) this.#append(block);
     const settled = tokens.slice(0, lastOpen(tokens));
     this.open.splice(0, settled.length);
     for (const { raw } of settled) this.settled += raw.length;
   }
 
-  /** Makes a block that stands there what it is now; not if it has other nodes. */
-  #keep(block, html) {
-    if (block.html === html) return true;
-    const now = [...nodes(html).childNodes];
-    if (now.length !== block.nodes.length) return false;
-    block.html = html;
-    block.nodes = block.nodes.map((node, index) => become(node, now[index]));
-    return true;
-  }
-
-  #append(html) {
-    const block = nodes(html);
-    this.open.push({ html, nodes: [...block.childNodes] });
+  #append(block) {
+    this.open.push(block);
     if (this.end.childElementCount >= TOGETHER) this.element.append((this.end = h("div", { class: "blocks" })));
-    this.end.append(block);
+    this.end.append(...block.nodes);
   }
 }
 
