@@ -10,7 +10,7 @@ from parlatory.storage import StoredMessage
 
 from ..server.peers import Relay, history
 from .chromium import Tabs
-from .scene import BODIES, OPEN, address, fill, serving, shown, story
+from .scene import BODIES, DRAFT, OPEN, address, fill, serving, shown, story
 
 ROWS = 10_000
 C = "relay/rows"
@@ -242,6 +242,25 @@ async def test_a_long_text_that_grows_has_the_blocks_of_the_whole_text(tabs: Tab
             return [...told, same("another *one*")];
         }})()""")
         assert got == [True, True, True]
+
+
+async def test_what_is_written_leaves_what_was_written_alone(tabs: Tabs) -> None:
+    """A new block styles none of the 300 above it anew: a count, not a time."""
+    agent, pieces = story()
+    async with serving(agent) as server:
+        page = await tabs.open(address(server, "story/long"))
+        await page.until(OPEN)
+        await page.say("go")
+        pieces.put_nowait("some *more* `of` it\n\n" * 300 + "end")
+        await page.until(f"{DRAFT}?.endsWith('end')")
+        await page.get("new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
+        async with tabs.browser.traced("devtools.timeline") as trace:
+            pieces.put_nowait("\n\n*new*")
+            await page.until(f"{DRAFT}?.endsWith('new')")
+            await page.get("new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
+        told = [one["args"] for one in trace if one["name"] == "UpdateLayoutTree"]
+        styled = sum(one["elementCount"] for one in told if one["beginData"]["frame"] == page.target)
+        assert 0 < styled < 60  # a rule about siblings made it 900
 
 
 async def test_what_the_reader_does_with_a_growing_block_stays(tabs: Tabs) -> None:
