@@ -85,6 +85,8 @@ class Browser:
         self._ids = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Json]] = {}
         self.pages: dict[str, Page] = {}
+        self._trace: list[Json] = []
+        self._traced = asyncio.Event()
 
     @classmethod
     @asynccontextmanager
@@ -106,6 +108,10 @@ class Browser:
                 self._answers.pop(frame["id"]).set_result(frame)
             elif page := self.pages.get(frame.get("sessionId", "")):
                 page.heard(frame["method"], frame["params"])
+            elif frame["method"] == "Tracing.dataCollected":
+                self._trace += frame["params"]["value"]
+            elif frame["method"] == "Tracing.tracingComplete":
+                self._traced.set()
 
     async def command(self, method: str, session: str | None = None, **parameters: Any) -> Json:
         number = next(self._ids)
@@ -117,6 +123,18 @@ class Browser:
         assert "error" not in told, f"{method}: {told['error']}"
         result: Json = told["result"]
         return result
+
+    @asynccontextmanager
+    async def traced(self, category: str) -> AsyncIterator[list[Json]]:
+        """Collects what the engine says of its work; complete at the end."""
+        self._trace = []
+        self._traced.clear()
+        wanted = {"includedCategories": [category], "excludedCategories": ["*"]}
+        await self.command("Tracing.start", transferMode="ReportEvents", traceConfig=wanted)
+        yield self._trace
+        await self.command("Tracing.end")
+        async with asyncio.timeout(2 * DEADLINE_S):
+            await self._traced.wait()
 
     @asynccontextmanager
     async def tabs(self) -> AsyncIterator[Tabs]:

@@ -10,7 +10,7 @@ from parlatory.storage import StoredMessage
 
 from ..server.peers import Relay, history
 from .chromium import Tabs
-from .scene import BODIES, OPEN, address, fill, serving, shown, story
+from .scene import BODIES, DRAFT, OPEN, address, fill, serving, shown, story
 
 ROWS = 10_000
 C = "relay/rows"
@@ -222,6 +222,70 @@ async def test_a_text_that_grows_ends_as_the_whole_text_does(tabs: Tabs) -> None
             return wrong;
         }})()""")
         assert got == []
+
+
+async def test_a_long_text_that_grows_has_the_blocks_of_the_whole_text(tabs: Tabs) -> None:
+    long = "".join(f"{number} *of* them\n\n" for number in range(200))
+    async with serving(Relay) as server:
+        page = await tabs.open(address(server, C))
+        got = await page.get(f"""(async () => {{
+            const {{ GrowingText, markdown }} = await import("./chat/markdown.js");
+            const growing = new GrowingText(document.createElement("div"));
+            const flat = () => [...growing.element.querySelectorAll(":not(.blocks, em)")].map((one) => one.outerHTML);
+            const whole = (text) => [...markdown(text).children].map((one) => one.outerHTML);
+            const same = (text) => JSON.stringify(flat()) === JSON.stringify(whole(text));
+            const text = {json.dumps(long)};
+            for (let end = 0; end < text.length; end += 50) growing.update(text.slice(0, end));
+            growing.update(text);
+            const told = [same(text), growing.element.childElementCount < 50];
+            growing.update("another *one*");
+            return [...told, same("another *one*")];
+        }})()""")
+        assert got == [True, True, True]
+
+
+async def test_what_is_written_leaves_what_was_written_alone(tabs: Tabs) -> None:
+    """A new block styles none of the 300 above it anew: a count, not a time."""
+    agent, pieces = story()
+    async with serving(agent) as server:
+        page = await tabs.open(address(server, "story/long"))
+        await page.until(OPEN)
+        await page.say("go")
+        pieces.put_nowait("some *more* `of` it\n\n" * 300 + "end")
+        await page.until(f"{DRAFT}?.endsWith('end')")
+        await page.get("new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
+        async with tabs.browser.traced("devtools.timeline") as trace:
+            pieces.put_nowait("\n\n*new*")
+            await page.until(f"{DRAFT}?.endsWith('new')")
+            await page.get("new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
+        told = [one["args"] for one in trace if one["name"] == "UpdateLayoutTree"]
+        styled = sum(one["elementCount"] for one in told if one["beginData"]["frame"] == page.target)
+        assert 0 < styled < 60  # a rule about siblings made it 900
+
+
+async def test_what_the_reader_does_with_a_growing_block_stays(tabs: Tabs) -> None:
+    agent, pieces = story()
+    pre = "document.querySelector('.draft pre')"
+    async with serving(agent) as server:
+        page = await tabs.open(address(server, "story/block"))
+        await page.until(OPEN)
+        await page.say("go")
+        pieces.put_nowait("```\nselected " + "wide " * 100 + "\n")
+        await page.until(pre)
+        await page.get(f"""(() => {{
+            globalThis.block = {pre};
+            block.focus();
+            block.scrollLeft = 90;
+            const text = block.querySelector("code").firstChild;
+            getSelection().setBaseAndExtent(text, 0, text, 8);
+        }})()""")
+        pieces.put_nowait("more\n```\n\nand *text*")
+        await page.until("document.querySelector('.draft em')?.textContent === 'text'")
+        assert await page.get(f"""[
+            {pre} === block, document.activeElement === block, block.scrollLeft, getSelection().toString(),
+            block.textContent.trimEnd().endsWith("more"),
+        ]""") == [True, True, 90, "selected", True]
+        assert page.errors == []
 
 
 async def test_parts_are_collapsed_and_ends_are_marked(tabs: Tabs) -> None:

@@ -1,7 +1,7 @@
 // The field a message is written in, and what goes with it.
 
 import { partOf, Unfit } from "./attachments.js";
-import { byId, h, sized } from "./dom.js";
+import { byId, change, h, sized } from "./dom.js";
 
 const HEIGHT_MAX_PX = 240;
 const utf8 = new TextEncoder();
@@ -45,8 +45,7 @@ export class Composer {
   }
 
   enable(enabled) {
-    this.input.disabled = !enabled;
-    for (const id of ["send", "attach"]) byId(id).disabled = !enabled;
+    for (const id of ["input", "send", "attach"]) change(byId(id), { disabled: !enabled });
   }
 
   /** Shows Stop while there is something to stop. */

@@ -21,6 +21,32 @@ export function h(tag, properties, ...children) {
 /** @param {string} id @returns {any} */
 export const byId = (id) => document.getElementById(id);
 
+/** Sets properties where they are others: to set one anew has its price though nothing changes. */
+export function change(element, properties) {
+  for (const [name, value] of Object.entries(properties)) if (element[name] !== value) element[name] = value;
+}
+
+/**
+ * Makes a node what another one is and keeps all of it that is the same, and so what is selected, focused, scrolled.
+ * @param {any} node @param {any} other @returns {Node} what stands there now
+ */
+export function become(node, other) {
+  if (node.isEqualNode(other)) return node;
+  if (node.nodeType === Node.TEXT_NODE && other.nodeType === Node.TEXT_NODE) {
+    if (other.data.startsWith(node.data)) node.appendData(other.data.slice(node.length));
+    else node.data = other.data;
+    return node;
+  }
+  if (!node.cloneNode().isEqualNode(other.cloneNode())) {
+    node.replaceWith(other);
+    return other;
+  }
+  const [before, now] = [[...node.childNodes], [...other.childNodes]];
+  for (const one of before.splice(now.length)) one.remove();
+  now.forEach((one, index) => (index < before.length ? become(before[index], one) : node.append(one)));
+  return node;
+}
+
 /** Says a size: `1.5 MB`. @param {number} bytes */
 export function sized(bytes) {
   if (bytes < 1000) return `${bytes} bytes`;

@@ -2,7 +2,7 @@
 
 import { Marked, Tokenizer } from "../vendor/marked.esm.js";
 import DOMPurify from "../vendor/purify.es.mjs";
-import { h } from "./dom.js";
+import { become, h } from "./dom.js";
 
 const SAFE = {
   ALLOWED_TAGS: [
@@ -40,6 +40,7 @@ const SAFE = {
 // rest of its block: without a limit `*a_*a_...` would take it a minute.
 const SEARCHED_MAX = 2_000_000;
 let searched = 0;
+const TOGETHER = 24; // blocks of a text that grows: what stands in other elements is not looked at for each new one
 const LANGUAGE = /^language-([\w+#.-]{1,20})$/;
 
 const escaped = (text) => text.replace(/[&<>"']/g, (one) => `&#${one.charCodeAt(0)};`);
@@ -88,12 +89,16 @@ function blocks(text) {
 
 const asWritten = (text) => ({ type: "paragraph", raw: text, text, tokens: [{ type: "text", raw: text, text }] });
 
-/** @param {any[]} tokens @returns {DocumentFragment} */
-function nodes(tokens) {
-  const html = attempted(
+/** @param {any[]} tokens @returns {string} HTML that is not sanitised yet */
+function written(tokens) {
+  return attempted(
     () => marked.parser(tokens),
     () => marked.parser([asWritten(tokens.map((token) => token.raw).join(""))]),
   );
+}
+
+/** @param {string} html @returns {DocumentFragment} */
+function nodes(html) {
   const fragment = /** @type {any} */ (DOMPurify.sanitize(html, SAFE));
   for (const link of fragment.querySelectorAll("a")) {
     link.target = "_blank";
@@ -118,20 +123,27 @@ function nodes(tokens) {
   return fragment;
 }
 
-/** Renders a whole text. @param {string} text @returns {DocumentFragment} */
-export function markdown(text) {
-  return nodes(blocks(text));
+/** Renders blocks at once, for the sanitiser has its price by the call. @param {string[]} htmls @returns {any[][]} */
+function nodesOf(htmls) {
+  const items = htmls.length ? [...nodes(htmls.map((html) => `<li>${html}</li>`).join("")).children] : [];
+  return items.map((item) => [...item.childNodes]);
 }
 
-/** Is a text that grows. The blocks that nothing can change any more are rendered once, the last ones again and again. */
+/** Renders a whole text. @param {string} text @returns {DocumentFragment} */
+export function markdown(text) {
+  return nodes(written(blocks(text)));
+}
+
+/** Is a text that grows: only its last blocks, which what comes can still change, become others. */
 export class GrowingText {
   /** @param {HTMLElement} element holds nothing else */
   constructor(element) {
     this.element = element;
     this.text = "";
     this.settled = 0; // characters whose blocks stay as they are
-    /** @type {ChildNode[]} */
-    this.open = []; // the nodes of the rest
+    /** @type {{html: string, nodes: any[]}[]} */
+    this.open = []; // the blocks of the rest
+    this.end = element; // where the next one goes
   }
 
   /** Takes the text as it is now. */
@@ -142,19 +154,30 @@ export class GrowingText {
       this.element.replaceChildren();
       this.settled = 0;
       this.open = [];
+      this.end = this.element;
     }
     this.text = text;
     const tokens = blocks(text.slice(this.settled));
-    for (const node of this.open) node.remove();
-    const last = lastOpen(tokens);
-    if (last > 0) {
-      const done = tokens.splice(0, last);
-      this.element.append(nodes(done));
-      for (const token of done) this.settled += token.raw.length;
+    const all = tokens.map((token) => written([token]));
+    let same = 0;
+    while (same < this.open.length && this.open[same].html === all[same]) same++;
+    const fresh = nodesOf(all.slice(same)).map((nodes, index) => ({ html: all[same + index], nodes }));
+    const before = this.open.splice(same);
+    while (before.length && before[0].nodes.length === fresh[0]?.nodes.length) {
+      const { html, nodes } = fresh.shift();
+      this.open.push({ html, nodes: before.shift().nodes.map((node, index) => become(node, nodes[index])) });
     }
-    const rest = nodes(tokens);
-    this.open = [...rest.childNodes];
-    this.element.append(rest);
+    for (const { nodes } of before) for (const node of nodes) node.remove();
+    for (const block of fresh) this.#append(block);
+    const settled = tokens.slice(0, lastOpen(tokens));
+    this.open.splice(0, settled.length);
+    for (const { raw } of settled) this.settled += raw.length;
+  }
+
+  #append(block) {
+    this.open.push(block);
+    if (this.end.childElementCount >= TOGETHER) this.element.append((this.end = h("div", { class: "blocks" })));
+    this.end.append(...block.nodes);
   }
 }
 

@@ -1,7 +1,7 @@
 // One conversation on the screen: its client, its rows, what is being written, and what is wrong.
 
 import { connect } from "../parlatory.js";
-import { byId, h } from "./dom.js";
+import { byId, change, h } from "./dom.js";
 import { announce, author, DraftView, rowElement, textOf } from "./message.js";
 import { token, visited, written } from "./memory.js";
 import { Timeline } from "./timeline.js";
@@ -10,7 +10,7 @@ const TAIL = 60; // rows to begin with
 const PAGE = 150;
 // Between two renderings, ms: while nobody looks; while an answer is written, at least, and per ms of the last one.
 const HIDDEN_MS = 500;
-const WRITING_MS = 80;
+const WRITING_MS = 120;
 const WRITING_PER_COST = 10;
 const SPOKEN_MAX = 600; // characters of an answer that are announced
 const TITLE_MAX = 80;
@@ -80,7 +80,10 @@ export class Room {
     this.closed = true;
   }
 
-  /** Renders at the next frame, or a little later, however much is told until then. */
+  /**
+   * Renders at the next frame, or a little later, however much is told until then. What waited does not wait for a
+   * frame too: in one it would scroll for the next, and each rendering would take two.
+   */
   schedule() {
     if (this.scheduled || this.closed) return;
     this.scheduled = true;
@@ -90,7 +93,7 @@ export class Room {
     };
     const wait = document.hidden ? HIDDEN_MS : this.rest - performance.now();
     if (wait <= 0) requestAnimationFrame(render);
-    else setTimeout(document.hidden ? render : () => requestAnimationFrame(render), wait);
+    else setTimeout(render, wait);
   }
 
   /** Sends a message; throws where it is refused before it stands among the messages. */
@@ -186,21 +189,23 @@ export class Room {
     } else if (status.turn?.state === "running" && status.state === "open") elements.push(this.typing);
     const text = this.#trouble(status);
     if (text) {
-      if (this.notice.textContent !== text) this.notice.textContent = text;
+      change(this.notice, { textContent: text });
       elements.push(this.notice);
     }
     const tail = byId("tail");
     if (tail.childElementCount !== elements.length || elements.some((one, index) => tail.children[index] !== one)) {
       tail.replaceChildren(...elements);
     }
-    byId("greeting").hidden = this.rows.length > 0 || elements.length > 0 || !status.caughtUp;
-    byId("greeting").textContent = `Say something to ${author({ by: "agent" }, this.agent)}.`;
+    change(byId("greeting"), {
+      hidden: this.rows.length > 0 || elements.length > 0 || !status.caughtUp,
+      textContent: `Say something to ${author({ by: "agent" }, this.agent)}.`,
+    });
   }
 
   #unsentElement(one, waiting) {
     const known = this.unsent.get(one.clientId);
     if (known?.one === one) {
-      if (one.pending && !one.error && known.state.textContent !== waiting) known.state.textContent = waiting;
+      if (one.pending && !one.error) change(known.state, { textContent: waiting });
       return known.element;
     }
     const row = { by: "", message: one.message };
@@ -243,12 +248,12 @@ export class Room {
   #showStatus(status) {
     const connection = byId("connection");
     const [name, text] = this.#connection(status);
-    if (connection.textContent !== text) connection.textContent = text;
-    connection.dataset.state = name;
+    change(connection, { textContent: text });
+    change(connection.dataset, { state: name });
     const busy = ["queued", "running", "waiting"].includes(status.turn?.state) || this.draft !== null;
     this.page.composer.running(busy && status.state === "open");
     this.page.composer.enable(status.state !== "closed");
-    byId("messages").setAttribute("aria-busy", String(!status.caughtUp));
+    change(byId("messages"), { ariaBusy: String(!status.caughtUp) });
   }
 
   #connection({ state, unsent, caughtUp }) {
@@ -290,6 +295,6 @@ export class Room {
   }
 
   #showLatest() {
-    byId("latest").hidden = this.timeline.stuck;
+    change(byId("latest"), { hidden: this.timeline.stuck });
   }
 }
