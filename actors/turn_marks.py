@@ -112,8 +112,10 @@ class TurnMarks:
         # Messages whose turn was cancelled before it began, and those for which this is being committed.
         self._skipped: set[int] = set()
         self._skipping: set[int] = set()
-        # The message that an earlier process may have begun, and how often.
+        # The message that an earlier process may have begun, and how often: the first that waits, up to the head that
+        # it left, which is 0 once that one is found.
         self._begun: Attempt | None = None
+        self._left_head = 0
         # Batches with the work mark that are on their way. Nobody knows the outcome of those whose appender was
         # cancelled, until a later batch has one.
         self._sent = 0
@@ -167,6 +169,7 @@ class TurnMarks:
         conversation = self._conversation
         if not self._answers or not conversation.head:
             return False
+        self._left_head = conversation.head
         try:
             start = await self._load()
             position = await self.skip()
@@ -176,9 +179,6 @@ class TurnMarks:
                 return False
         except (StorageBusy, StorageFull) as error:  # it can be read all the same; the lane tries again
             logger.error("what a crash left in %r waits", conversation.name, exc_info=error)
-            return True
-        if self._begun is None or self._begun.seq != self._page[0].seq:
-            self._begun = Attempt(self._page[0].seq, 1)  # it may have begun: the first attempt leaves no trace
         return True
 
     async def _load(self) -> int:
@@ -232,6 +232,7 @@ class TurnMarks:
             while self._page and (not is_trigger(self._page[0]) or self._page[0].seq in self._skipped):
                 read = self.read = self._page.popleft().seq
             if self._page or read >= conversation.head:
+                self._find_begun()
                 return read
             if not self._answers:  # of a class that once did: nothing of it is left to do
                 read = self.read = conversation.head
@@ -242,6 +243,13 @@ class TurnMarks:
             if not rows:
                 raise StorageError(f"{conversation.name!r} has no row {read + 1} below its head")
             self._page.extend(rows)
+
+    def _find_begun(self) -> None:
+        """Takes the first message that an earlier process left for begun: its first attempt leaves no trace."""
+        first = self._page[0].seq if self._page else self._left_head + 1
+        if first <= self._left_head and not self.has_begun(first):
+            self._begun = Attempt(first, 1)
+        self._left_head = 0
 
     # -- writing
 

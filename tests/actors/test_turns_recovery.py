@@ -287,6 +287,29 @@ async def test_a_disk_that_is_full_does_not_keep_a_conversation_from_being_read(
     await play.runtime.close()
 
 
+@pytest.mark.parametrize("error", [StorageFull("no space"), StorageBusy("queue")])
+async def test_what_a_full_disk_made_wait_counts_as_begun_all_the_same(
+    engine: Engine, clock: Clock, error: Exception
+) -> None:
+    attempts: list[tuple[int, list[str]]] = []
+
+    async def script(agent: Writer, draft: Draft) -> None:
+        attempts.append((agent.turn.attempt, [row.text for row in agent.turn.rows]))
+
+    await (await left(engine, "hi")).commit(Batch(puts=partial(1)))
+    faults, refuse = Faults(engine), [error]
+    faults.submits = lambda partition, batch: refuse.pop() if refuse else None
+    play = await Play.begin(engine, agent=writer(Stage(), script))
+    play.record.lane.redeliver()
+    await clock.advance(1)
+    await until(lambda: bool(attempts))
+    assert attempts == [(2, ["half an ans"])]
+    await play.send("new")
+    await until(lambda: len(attempts) == 2)
+    assert attempts[1] == (1, []), "no earlier process had that one"
+    await play.runtime.close()
+
+
 @pytest.mark.parametrize("checkpoint", [b"{", b'{"id":"d","turn":1,"message":{"role":"nobody"}}'])
 async def test_a_partial_that_cannot_be_read_costs_itself_only(
     engine: Engine, checkpoint: bytes, caplog: pytest.LogCaptureFixture
