@@ -2,7 +2,8 @@
 
 Thousands of drafts that are each told in a beat of their own would cost the event loop a timer and a step for every
 word. Here they wait in one heap. What is due together runs in one step of the loop, for a millisecond or so: the rest
-waits for the next step, so that what clients send meanwhile is served in between, however much is due.
+waits for the next step, so that what clients send meanwhile is served in between, however much is due. Behind calls
+that are long by themselves it waits for a millisecond, because to serve what a client sends takes more than one step.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import count
 __all__ = ["Agenda"]
 
 STEP_S = 0.001
+LONG_S = 0.0003
 NOW, NEVER = float("-inf"), float("inf")
 
 
@@ -60,12 +62,16 @@ class Agenda:
         end = now + STEP_S
         entries = self._entries
         self._timer, self._timer_at = None, NOW  # what is added meanwhile is seen below
+        calls = 0
         try:
             while entries and entries[0][0] <= now:
+                calls += 1
                 heappop(entries)[2]()
                 if loop.time() > end:
                     break
         finally:
             self._timer_at = NEVER
             if entries:
-                self._set_timer(loop, entries[0][0], now + self._grain_s)
+                after = loop.time()
+                rest = after + STEP_S if after - now > calls * LONG_S else after
+                self._set_timer(loop, max(rest, entries[0][0]), now + self._grain_s)

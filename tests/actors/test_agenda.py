@@ -57,14 +57,34 @@ async def test_a_step_that_takes_long_leaves_the_rest_to_the_next(clock: Clock) 
 
     def call(number: int) -> None:
         called.append(number)
-        clock.offset_s += agenda_module.STEP_S * 0.6
+        clock.offset_s += agenda_module.STEP_S * 0.26
 
-    for number in range(4):
+    for number in range(8):
         agenda.add(clock.time(), partial(call, number))
     await steps(1)
-    assert called == [0, 1]
-    await steps(1)
     assert called == [0, 1, 2, 3]
+    await steps(1)
+    assert called == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+async def test_long_calls_leave_time_between_them(clock: Clock) -> None:
+    """Else a commit, which takes some steps, would wait for one of them in each."""
+    agenda, called = Agenda(0.0), list[int]()
+
+    def call(number: int) -> None:
+        called.append(number)
+        clock.offset_s += agenda_module.STEP_S * 1.5
+
+    for number in range(3):
+        agenda.add(clock.time(), partial(call, number))
+    await steps(1)
+    assert called == [0]
+    await clock.advance(agenda_module.STEP_S * 0.5)
+    assert called == [0]
+    await clock.advance(agenda_module.STEP_S * 0.6)
+    assert called == [0, 1]
+    await clock.advance(agenda_module.STEP_S * 1.1)
+    assert called == [0, 1, 2]
 
 
 async def test_what_is_added_meanwhile_has_its_turn(clock: Clock) -> None:
