@@ -37,11 +37,11 @@ crash: dev-env
 hostile: dev-env
 	PARLATORY_HOSTILE_FRAMES=200000 $(BIN)/python -m pytest -q tests/hostile $(ARGS)
 
-# Half an hour on one core; `.ci/run` judges 500 of them.
+# Three minutes on a quiet core; `.ci/run` judges 500 of them.
 fuzz:
 	.ci/oracles 10000
 
-# Twenty minutes on one core; `make test` runs 300 of them.
+# Six minutes on two quiet cores; `make test` runs 300 of them.
 SEEDS ?= 10000
 sim: dev-env
 	PARLATORY_SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/sim $(ARGS)
