@@ -16,7 +16,7 @@ from itertools import count
 __all__ = ["Agenda"]
 
 STEP_S = 0.001
-LONG_S = 0.0003
+LONG_S = 0.0003  # on average, of the calls of a step
 NOW, NEVER = float("-inf"), float("inf")
 
 

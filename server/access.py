@@ -14,6 +14,7 @@ import msgspec
 from ..storage import kind_of
 
 __all__ = [
+    "ANYBODY",
     "Access",
     "AccessRequest",
     "ActionName",
@@ -105,12 +106,14 @@ Operator = Callable[[Principal], bool | Awaitable[bool]]
 Authorize = Callable[[Principal, ActionName, ConversationName], bool | Grant | Awaitable[bool | Grant]]
 
 ALLOWED = Grant()
+ANYBODY = "anonymous"
+"""The name of a socket that says neither who it is nor of which installation."""
 
 
 def anonymous_name(client: str | None) -> str:
     """Returns the name of a socket without authentication; the id of the installation is a secret and is hashed."""
     if client is None:
-        return "anonymous"
+        return ANYBODY
     return "anonymous:" + hashlib.blake2b(client.encode(), digest_size=16, person=b"parlatory").hexdigest()
 
 

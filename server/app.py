@@ -27,7 +27,7 @@ from websockets.protocol import State
 from .. import __version__
 from ..actors import Runtime
 from ..storage import StorageError
-from .access import Access, Authenticate, Authorize, Operator, anonymous_name
+from .access import ANYBODY, Access, Authenticate, Authorize, Operator
 from .connection import Connection
 from .counters import Counters
 from .faults import Faults
@@ -49,7 +49,6 @@ SUBPROTOCOL = "parlatory.v1"
 RECHECKS_AT_ONCE = 100
 READY_TIMEOUT_S = 2.0
 ABSENT = f"Nothing is here. Clients connect to {PATH}.\n"
-ANYBODY = anonymous_name(None)
 # The part of the drain window over which the sockets are closed; the rest is for their clients to answer.
 DRAIN_SPREAD = 0.8
 # The largest segment of TCP: that of an Ethernet. Loopback, where a proxy may sit, has 64 KiB; a kernel that has not
@@ -177,8 +176,8 @@ class Server:
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise OSError(error.errno, f"cannot listen on {self.host}, port {self.port}: {reason}") from error
-        for listener in self._listener.sockets:
-            if sys.platform == "linux":
+        if sys.platform == "linux":
+            for listener in self._listener.sockets:
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
         self.port = next(iter(self._listener.sockets)).getsockname()[1]
         self.reaper.start()

@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .access import Principal, anonymous_name
+from .access import ANYBODY, Principal
 from .loopback import network_of
 
 __all__ = ["Shares", "asker"]
-
-ANYBODY = anonymous_name(None)
 
 
 class Shares:
