@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Watchdog"]
 
+# How long after its loop a thread ends that has nothing to watch.
+REST_S = 10.0
+
 logger = logging.getLogger("parlatory.actors")
 
 
@@ -74,7 +77,8 @@ class Watchdog:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                self._work.wait()
+                if not self._work.wait(REST_S) and not self._loop.is_closed():
+                    continue
                 self._alive.clear()
                 asked = monotonic()
                 self._loop.call_soon_threadsafe(self._alive.set)

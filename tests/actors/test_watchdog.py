@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from parlatory.actors import Runtime
+from parlatory.actors import Runtime, watchdog
 from parlatory.actors.handler import Handler
 from parlatory.actors.watchdog import Watchdog
 from parlatory.storage import Engine, StoredMessage
@@ -112,3 +112,20 @@ async def test_it_can_be_left_at_home(engine: Engine) -> None:
 
 async def test_one_that_watched_nothing_stops_at_once() -> None:
     await Watchdog(1).stop()
+
+
+@pytest.mark.parametrize("watches", [False, True])
+def test_its_thread_ends_with_a_loop_that_nobody_stopped_it_for(monkeypatch: pytest.MonkeyPatch, watches: bool) -> None:
+    monkeypatch.setattr(watchdog, "REST_S", 0.01)
+
+    async def forget() -> threading.Thread:
+        dog = Watchdog(0.05)
+        dog.start()
+        if watches:
+            dog._work.set()
+        assert dog._thread is not None
+        return dog._thread
+
+    thread = asyncio.run(forget())
+    thread.join(60)
+    assert not thread.is_alive()

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import threading
 import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -27,9 +25,11 @@ from parlatory.actors import (
     Subscription,
 )
 from parlatory.storage import Engine, MessageLog, StoredMessage, instant_text, open_engine, user_message
+from parlatory.storage.sqlite import SqliteEngine
 
 from ..actors.bots import Held, Stage, actor
 from ..actors.fakes import Clock, Recorder, batch, new_user_row, steps, until
+from ..storage.holdings import Holdings
 
 NAME = "relay/ann"
 
@@ -426,24 +426,23 @@ async def test_T58_twenty_thousand_ids_leave_nothing_behind(clock: Clock) -> Non
 
 
 async def test_T12_two_thousand_conversations_leave_no_descriptor_and_no_thread(tmp_path: Path, clock: Clock) -> None:
-    def held() -> tuple[int, int]:
-        return len(os.listdir("/proc/self/fd")), threading.active_count()
-
     stage = Stage()
-    engine = await open_engine(f"sqlite:///{tmp_path / 'data'}")
+    held = Holdings()
+    engine = await SqliteEngine.open(tmp_path / "data")
     async with Runtime(engine, [actor(stage)], max_resident=50, idle_timeout_s=1) as runtime:
         await runtime.get("bot", "first").append(user_message("quiet"))
-        before = held()
+        await until(lambda: stage.texts() == ["quiet"])
+        before = await held.quiet(engine)
         for start in range(0, 2000, 200):
             names = [f"name {index}" for index in range(start, start + 200)]
             await asyncio.gather(*(runtime.get("bot", name).append(user_message("quiet")) for name in names))
             assert len(runtime.residency) <= 50
-            await until(lambda: held() == before)  # but for what is open while the WAL gets room
+            assert await held.quiet(engine) == before
         await until(lambda: len(stage.texts()) == 2001)
         while runtime.conversations:
             await clock.advance(1)
             await steps(20)
-        assert held() == before
+        assert await held.quiet(engine) == before
         assert len(runtime.residency) == 0
     assert stage.calls.count("start") == stage.calls.count("stop")
 

@@ -37,6 +37,8 @@ from parlatory.storage import (
 from parlatory.storage import sqlite as sqlite_module
 from parlatory.storage.sqlite import FILE, Connection, SqliteEngine, connect_aiosqlite
 
+from .holdings import Holdings
+
 
 class TestSqlite(EngineContract):
     @pytest.fixture(autouse=True)
@@ -142,6 +144,7 @@ async def test_settings(engine: SqliteEngine, tmp_path: Path) -> None:
 
 
 async def test_nothing_is_left_open(tmp_path: Path) -> None:
+    gc.collect()  # what others left behind
     before = set(os.listdir("/proc/self/fd"))
     engine = await SqliteEngine.open(tmp_path)
     await append(engine, "hi")
@@ -154,21 +157,16 @@ async def test_nothing_is_left_open(tmp_path: Path) -> None:
 
 async def test_t12_conversations_cost_no_descriptors(engine: SqliteEngine) -> None:
     """2,000 conversations are touched: no thread and no file more than for one, and no object is kept."""
-
-    async def quiet() -> tuple[int, int]:
-        while engine._committer._task is not None:  # which opens the WAL while it makes room there
-            await asyncio.wait({engine._committer._task})
-        return threading.active_count(), len(os.listdir("/proc/self/fd"))
-
+    held = Holdings()
     await append(engine, "hi")
-    before = await quiet()
+    before = await held.quiet(engine)
 
     async def touch(number: int) -> None:
         await append(engine, "hi", name=f"bot/{number}")
         assert await texts(engine, f"bot/{number}") == ["hi"]
 
     await asyncio.gather(*(touch(number) for number in range(2000)))
-    assert await quiet() == before
+    assert await held.quiet(engine) == before
     gc.collect()
     assert len(engine._partitions) == 0
     assert len(await engine.list(limit=3000)) == 2001
