@@ -154,11 +154,16 @@ class GatedLog:
 
 
 class Clock:
-    """The loop's own time, plus what the test adds; timers that are due then run in the next step."""
+    """The loop's own time, plus what the test adds; timers that are due then run in the next step.
 
-    def __init__(self) -> None:
+    Args:
+        still: it does not move by itself, for what depends on how long a step takes.
+    """
+
+    def __init__(self, *, still: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
-        self._time = self._loop.time
+        start = self._loop.time()
+        self._time = (lambda: start) if still else self._loop.time
         self.offset_s = 0.0
         self._loop.time = self.time  # type: ignore[method-assign]
 

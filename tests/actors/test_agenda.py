@@ -11,6 +11,12 @@ from parlatory.actors.agenda import Agenda
 from .fakes import Clock, steps
 
 
+@pytest.fixture
+async def clock() -> Clock:
+    """One that stands still: an agenda measures its steps."""
+    return Clock(still=True)
+
+
 async def test_what_is_due_is_called_in_its_order_and_never_early(clock: Clock) -> None:
     agenda, called = Agenda(0.0), list[str]()
     now = clock.time()
