@@ -163,7 +163,7 @@ class Clock:
     def __init__(self, *, still: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
         start = self._loop.time()
-        self._time = (lambda: start) if still else self._loop.time
+        self._time: Callable[[], float] = (lambda: start) if still else self._loop.time
         self.offset_s = 0.0
         self._loop.time = self.time  # type: ignore[method-assign]
 

@@ -404,10 +404,10 @@ async def test_closes_are_spread_over_the_window() -> None:
         for _ in clients:
             await admitted.acquire()
         start = loop.time()
-        await server.close(0.5)
+        await server.close(2)
         ends = sorted(end - start for end in await asyncio.gather(*clients))
-        assert ends[0] < 0.2 and 0.2 < ends[-1] < 0.6
-        assert max(later - earlier for earlier, later in zip(ends, ends[1:], strict=False)) < 0.3
+        assert ends[0] < 0.8 and 0.8 < ends[-1] < 2.4
+        assert max(later - earlier for earlier, later in zip(ends, ends[1:], strict=False)) < 1.2
         assert server.connections == 0
 
 
