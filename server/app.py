@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -54,6 +55,8 @@ DRAIN_SPREAD = 0.8
 # The largest segment of TCP: that of an Ethernet. Loopback, where a proxy may sit, has 64 KiB; a kernel that has not
 # the room for one segment at a slow reader waits with it, for twice as long each time.
 SEGMENT_BYTES = 1460
+# How many steps of the loop it takes until a socket that was accepted has joined.
+JOIN_STEPS = 3
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]+|null")
 
 logger = logging.getLogger("parlatory.server")
@@ -204,7 +207,7 @@ class Server:
     async def _close(self, window_s: float) -> None:
         self.draining = True
         if self._listener is not None:
-            self._listener.server.close()  # never the listener's own close first: it hangs on one stuck reader
+            await self._stop_accepting(self._listener)
         for connection in self._connections:
             connection.session.draining = True
         byes = [self._bye(one, window_s) for one in self._connections if one.protocol.state is State.OPEN]
@@ -219,6 +222,16 @@ class Server:
             self._listener.close(close_connections=False)
             await self._listener.wait_closed()
         self._closed.set()
+
+    async def _stop_accepting(self, listener: WebSocketServer) -> None:
+        """Closes the port, once every socket has joined that was accepted before: asyncio forgets one that has not."""
+        loop = asyncio.get_running_loop()
+        for one in listener.sockets:
+            with contextlib.suppress(NotImplementedError):  # not every loop has readers
+                loop.remove_reader(one.fileno())
+        for _ in range(JOIN_STEPS):
+            await asyncio.sleep(0)
+        listener.server.close()  # never the listener's own close first: it hangs on one stuck reader
 
     async def _bye(self, connection: Connection, window_s: float) -> None:
         """Closes a socket somewhen in the window, so that the clients do not all come back at once."""

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -242,27 +243,22 @@ async def test_L23_a_saturated_subscriber_misses_nothing_and_its_lag_is_told() -
 
 
 async def test_L26_a_stuck_subscriber_does_not_slow_the_sends_of_the_others() -> None:
-    """The fastest of some rounds with one, and of some without: whatever else the machine does."""
+    """Sends to a conversation with one and to one without take turns, so that both see what else the machine does."""
     loop = asyncio.get_running_loop()
+    other = f"{C}-other"
     async with serving() as server, Peer.admitted(server) as writer:
-        await filled(server, C, 80, 100_000)
-        times: dict[bool, list[float]] = {True: [], False: []}
-
-        async def round_(stuck: bool) -> None:
-            start = loop.time()
-            for _ in range(300):
-                assert (await writer.say(C, "x"))["type"] == "ack"
-            times[stuck].append(loop.time() - start)
-
-        for _ in range(5):
-            await round_(False)
-            async with RawPeer.to(server, hello=True) as frozen:
-                await frozen.text(type="open", conversation=C)
-                connection = the_connection(server, but=writer)
-                await until(partial(_is_stuck, connection))
-                await round_(True)
-            await until(lambda: server.connections == 1)
-        assert min(times[True]) < 2.5 * min(times[False]), times
+        for conversation in (C, other):
+            await filled(server, conversation, 80, 100_000)
+        async with RawPeer.to(server, hello=True) as frozen:
+            await frozen.text(type="open", conversation=C)
+            await until(partial(_is_stuck, the_connection(server, but=writer)))
+            times: dict[str, list[float]] = {C: [], other: []}
+            for _ in range(1_000):
+                for conversation, each in times.items():
+                    start = loop.time()
+                    assert (await writer.say(conversation, "x"))["type"] == "ack"
+                    each.append(loop.time() - start)
+        assert median(times[C]) < 2.5 * median(times[other])
 
 
 def _is_stuck(connection: Connection) -> bool:

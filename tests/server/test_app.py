@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import sys
@@ -430,6 +431,21 @@ async def test_a_socket_that_comes_while_it_drains_is_refused() -> None:
         await late.send(f"GET /readyz HTTP/1.1\r\nHost: x\r\n{UPGRADE}{KEYS}\r\n".encode())
         assert b"503" in await late.read_until(b"\r\n")
         await closing
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_socket_that_comes_with_the_end_does_not_outlive_it(steps: int) -> None:
+    """What the kernel took for the server goes with it, in whatever step of the loop it was handed over."""
+    async with serving(limits=Limits(hello_timeout_s=600)) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as late:
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await asyncio.wait_for(server.close(0), DEADLINE_S)
+            assert server.connections == 0
+            late.setblocking(False)
+            with contextlib.suppress(ConnectionResetError):
+                async with asyncio.timeout(DEADLINE_S):
+                    assert await asyncio.get_running_loop().sock_recv(late, 1) == b""
 
 
 async def test_close_before_start() -> None:

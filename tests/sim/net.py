@@ -127,6 +127,10 @@ class Listener(asyncio.AbstractServer):
     def getsockname(self) -> tuple[str, int]:
         return ("127.0.0.1", self.port)
 
+    def fileno(self) -> int:
+        """Names no file: the loop has no readers either."""
+        return -1
+
     def setsockopt(self, *_: int) -> None:
         """Takes options of TCP, of which nothing is simulated."""
 
