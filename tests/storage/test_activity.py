@@ -14,7 +14,7 @@ from parlatory.storage import sqlite as sqlite_module
 from parlatory.storage.connection import Connection, connect_aiosqlite
 from parlatory.storage.sqlite import FILE, SqliteEngine
 
-from .test_sqlite import Faulty
+from .faulty import Faulty
 
 BODY = b'{"role":"user","content":"hi"}'
 

@@ -38,7 +38,8 @@ class FakeDisk:
     """Keeps nothing but counts, and writes when the test says so. Unlike a disk it is either all gate or none.
 
     Attributes:
-        errors: what the next writes raise, in order; None lets one through.
+        errors: what the next writes fail with, in order; None lets one through.
+        refuses: what the next writes raise at once.
         tidy_errors: the same for `tidy`.
         taken: client keys that are on disk.
         media: media that are on disk, whole.
@@ -47,6 +48,7 @@ class FakeDisk:
     def __init__(self) -> None:
         self.groups: list[Group] = []
         self.errors: list[Exception | None] = []
+        self.refuses: list[Exception] = []
         self.tidy_errors: list[Exception] = []
         self.taken: dict[ClientKey, First] = {}
         self.finds: list[Sequence[ClientKey]] = []
@@ -61,6 +63,8 @@ class FakeDisk:
         return self.keys + 1
 
     def write(self, group: Group, done: Done) -> None:
+        if self.refuses:
+            raise self.refuses.pop(0)
         self.writing.set()
         self.task = asyncio.ensure_future(self._write(group, done))
 
@@ -106,6 +110,94 @@ async def test_what_arrives_meanwhile_is_the_next_group(disk: FakeDisk) -> None:
     assert [len(group.rows) for group in disk.groups] == [2, 3]
     assert (committer.groups, committer.rows, a.key, a.head) == (2, 5, 1, 5)
     assert [group.names for group in disk.groups] == [[(1, "bot/a")], []]
+
+
+async def test_who_knows_that_nothing_more_comes_need_not_wait_for_the_end_of_the_step(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition()
+    committer.begin()
+    assert not disk.writing.is_set(), "there is nothing to write"
+    futures = [committer.submit(a, rows(text), None) for text in "ab"]
+    assert not disk.writing.is_set(), "it may not be all"
+    committer.begin()
+    assert disk.writing.is_set()
+    futures.append(committer.submit(a, rows("c"), None))
+    committer.begin()
+    await asyncio.gather(*futures)
+    assert [len(group.rows) for group in disk.groups] == [2, 1]
+
+
+async def test_what_is_put_off_is_done_when_the_group_is_told_and_the_next_is_on_its_way(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition()
+    said: list[object] = []
+
+    def tell(committed: Committed) -> None:
+        said.append(committed.seq)
+        committer.after_telling(lambda: said.append((committed.seq, len(disk.groups), disk.writing.is_set())))
+
+    disk.gate.clear()
+    futures = [committer.submit(a, rows(text), tell) for text in "ab"]
+    await disk.writing.wait()
+    futures.append(committer.submit(a, rows("c"), None))
+    disk.writing.clear()
+    disk.gate.set()
+    await futures[0]
+    assert said == [1, 2, (1, 1, True), (2, 1, True)]
+    await asyncio.gather(*futures)
+    committer.after_telling(lambda: said.append("alone"))
+    assert said[4:] == []
+    await asyncio.sleep(0)
+    assert said[4:] == ["alone"]
+
+
+async def test_what_is_put_off_and_fails_keeps_nothing_from_happening(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition()
+    said: list[str] = []
+
+    def fail() -> None:
+        raise KeyError("mine")
+
+    def tell(_: Committed) -> None:
+        committer.after_telling(fail)
+        committer.after_telling(lambda: said.append("called"))
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: said.append(f"{context['message']}: {context['exception']!r}"))
+    assert (await committer.commit(a, rows("a"), tell)).seq == 1
+    assert (await committer.commit(a, rows("b"), None)).seq == 2
+    assert len(said) == 2
+    assert "failed behind a commit: KeyError('mine')" in said[0]
+    assert said[1] == "called"
+
+
+async def test_a_group_that_cannot_even_be_begun(disk: FakeDisk) -> None:
+    """A fault that is raised at once is as one that is found later."""
+    committer, a = Committer(disk), partition()
+    disk.refuses = [ValueError("no such bytes")] * 2
+    found = await asyncio.gather(*(committer.submit(a, rows(text), None) for text in "ab"), return_exceptions=True)
+    assert [type(one) for one in found] == [StorageError, Committed]
+    assert (await committer.commit(a, rows("c"), None)).seq == 2
+
+
+async def test_a_batch_of_nothing(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition(key=1, head=5)
+    told: list[Committed] = []
+    assert await committer.commit(a, Batch(), told.append) == Committed(5)
+    assert (disk.groups, committer.groups) == ([], 0)
+
+
+async def test_the_end_of_the_loop_in_the_middle_of_trouble(disk: FakeDisk) -> None:
+    """Nothing begins any more where the task that deals with trouble is cancelled; there is nobody else to do it."""
+    committer, a = Committer(disk), partition(key=1)
+    disk.gate.clear()
+    future = committer.submit(a, Batch(rows=[row(client_id="c")], expected_seq=0), None)
+    await disk.writing.wait()
+    task = committer._task
+    assert task is not None
+    task.cancel()
+    await asyncio.wait({task})
+    disk.gate.set()
+    await asyncio.wait({disk.task})
+    assert not future.done()
 
 
 async def test_groups_have_caps(disk: FakeDisk) -> None:
