@@ -265,7 +265,7 @@ class Connection(Socket):
             if isinstance(frame, Close):
                 self._unsubscribe(frame.conversation)
                 return None
-            if isinstance(frame, Open | Page) and self.protocol.state is not State.OPEN:
+            if isinstance(frame, (Open, Page)) and self.protocol.state is not State.OPEN:
                 return None  # what came before the end is served, but nobody is there to read rows
             if name.agent not in self.app.runtime.agents:
                 raise Forbidden

@@ -223,12 +223,15 @@ class Committer:
         return plan
 
     def _written(self, items: list[Item], plan: Plan, begun: float, error: Exception | None) -> None:
-        """Settles a group that was written, and begins with the next one before anybody is told."""
+        """Settles a group that was written; the next one, if some wait, is on its way before anybody is told."""
         if error is not None:
             self._attend(items, error)
             return
-        self._count(plan, begun)
         after = self._settle(plan)
+        if not self._queue:
+            after, before = [], after
+            _call(before)
+        self._count(plan, begun)
         if self._disk.untidy:
             self._attend([])
         else:

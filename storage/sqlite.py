@@ -482,6 +482,8 @@ def _media_parameters(group: Group) -> tuple[object, ...]:
 
 def _wal_bytes(group: Group) -> int:
     """Returns how much the WAL grows by a group, rather more than less: its bytes, and a page for each leaf."""
+    if group.lone_row is not None:
+        return group.bytes + FRAME_BYTES * 4
     conversations = {key for key, _, _ in group.rows}
     client_ids = [row for _, row, _ in group.rows if row.client_id is not None]
     leaves = 2 + len(conversations) + len(client_ids) + 2 * len(group.names) + len(group.puts) + len(group.deletes)
