@@ -281,7 +281,8 @@ class Runtime:
         Clients' sends, and `Ref.append`, raise Draining from now on; reading goes on.
         """
         self.draining = True
-        await self._ended([record.lane for record in self._records.values() if not record.lane.quiet], timeout_s)
+        lanes = [record.lane for record in self._records.values()]
+        await self._ended([lane for lane in lanes if not lane.quiet and not lane.leaving], timeout_s)
 
     async def _ended(self, lanes: Collection[TurnLane], timeout_s: float) -> None:
         """Returns once lanes are quiet; interrupts those that are not in time."""
@@ -303,10 +304,11 @@ class Runtime:
             if self._redelivery is not None:
                 self._redelivery.cancel()
                 await asyncio.wait({self._redelivery})
-            lanes = [record.lane for record in self._records.values() if record.lane.quiet and not record.lane.idle]
+            lanes = [record.lane for record in self._records.values() if not record.lane.idle]
             for lane in lanes:
-                lane.dismiss()
-            await self._ended(lanes, self.stop_grace_s)
+                if lane.quiet:
+                    lane.dismiss()
+            await self._ended([lane for lane in lanes if lane.leaving], self.stop_grace_s)
             if cancels := [task for record in self._records.values() for task in record.lane.cancelling]:
                 await asyncio.wait(cancels, timeout=self.stop_grace_s)
         finally:

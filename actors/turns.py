@@ -98,6 +98,8 @@ class TurnLane:
         self._cancelling: set[asyncio.Task[None]] = set()
         # No handler begins any more.
         self._interrupted = False
+        # The instance is being let go, and nothing else is being done.
+        self.leaving = False
         # Storage did not answer the last look; the next one is by the timer, or by the next message.
         self._stalled = False
         self._retry: asyncio.TimerHandle | None = None
@@ -280,6 +282,7 @@ class TurnLane:
     def dismiss(self) -> None:
         """Lets the instance go, after what waits."""
         if self._instance is not None:
+            self.leaving = self._mailbox.idle
             self._mailbox.post_nowait(self._drop)
 
     async def join(self) -> None:
@@ -294,7 +297,7 @@ class TurnLane:
     async def interrupt(self) -> None:
         """Ends the running handler as a crash would, its message unhandled; one that is stuck is not waited for."""
         self._mailbox.clear()
-        self._posted = False
+        self._posted = self.leaving = False
         self._interrupted = True
         try:
             if self._draft is not None and self._draft.final:
@@ -586,6 +589,7 @@ class TurnLane:
                     await handler.run(instance.on_stop())
             finally:
                 self._instance = self._handler = None
+                self.leaving = False
                 self._conversation.runtime.counters.evictions += 1
                 self._conversation.runtime.residency.leave(self)
 

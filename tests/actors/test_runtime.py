@@ -383,6 +383,52 @@ async def test_close_with_handlers_that_run(engine: Engine, stage: Stage, caplog
     await steps(10)
 
 
+@pytest.mark.parametrize("when", ["before", "while it drains"])
+async def test_an_agent_that_is_being_let_go_when_the_runtime_ends_has_the_time_of_the_others(
+    engine: Engine, when: str
+) -> None:
+    stopping, leave, running = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    said: list[str] = []
+
+    class Bot(Agent):
+        async def on_message(self, message: StoredMessage) -> None:
+            if self.name == "busy":
+                running.set()
+                await leave.wait()
+
+        async def on_stop(self) -> None:
+            if self.name == "gone":
+                stopping.set()
+                await leave.wait()
+            said.append(self.name)
+
+    runtime = Runtime(engine, [Bot], stop_grace_s=60)
+    await runtime.get("bot", "gone").append(user_message("hi"))
+    await until(lambda: (record := runtime.resident("bot/gone")) is not None and record.lane.resident)
+    record = runtime.resident("bot/gone")
+    assert record is not None
+    await record.lane.join()
+    if when == "before":
+        record.lane.dismiss()
+        await stopping.wait()
+        closing = asyncio.create_task(runtime.close())
+    else:
+        await runtime.get("bot", "busy").append(user_message("hi"))
+        await running.wait()
+        draining = asyncio.create_task(runtime.drain(60))
+        await steps(3)
+        record.lane.dismiss()
+        await stopping.wait()
+        closing = asyncio.create_task(runtime.close())
+    await steps(10)
+    assert not closing.done()
+    leave.set()
+    await closing
+    assert "gone" in said
+    if when != "before":
+        await draining
+
+
 async def test_an_agent_whose_on_stop_hangs_is_cut_off(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     ended: list[str] = []
 
