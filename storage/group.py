@@ -72,18 +72,22 @@ class Group:
 
     def add(self, key: int, batch: Batch, now: int) -> None:
         """Adds what a batch changes beside its rows; the last change of a key wins."""
-        for name, value in batch.puts.items():
-            self.puts[key, name] = value
-            self.deletes.pop((key, name), None)
-        for name in batch.deletes:
-            self.puts.pop((key, name), None)
-            self.deletes[key, name] = None
-        for name, due in batch.timers.items():
-            self.timers[key, name] = due
+        if batch.puts:
+            for name, value in batch.puts.items():
+                self.puts[key, name] = value
+                self.deletes.pop((key, name), None)
+        if batch.deletes:
+            for name in batch.deletes:
+                self.puts.pop((key, name), None)
+                self.deletes[key, name] = None
+        if batch.timers:
+            for name, due in batch.timers.items():
+                self.timers[key, name] = due
         if batch.work is not None:
             self.works[key] = now if batch.work else None
-        for blob in batch.uploads:
-            self.blobs.append((key, now, blob))
+        if batch.uploads:
+            for blob in batch.uploads:
+                self.blobs.append((key, now, blob))
 
     def add_media(self, key: int, row: NewRow, seq: int, now: int) -> None:
         """Adds the media of a row."""
@@ -125,17 +129,19 @@ class Item:
         self.batch = batch
         self.told = told
         self.future = future
-        self.size = sum([len(row.body) for row in batch.rows])
-        if batch.puts:
-            self.size += sum([len(value) for value in batch.puts.values()])
-        if batch.uploads:
-            self.size += sum([len(blob.data) for blob in batch.uploads])
+        size = 0
         self.refs: Mapping[str, str] = NO_REFS  # the media that have to be there, and the path that names them
         for row in batch.rows:
+            size += len(row.body)
             if row.media:
-                self.size += sum([len(blob.data) for blob in row.media])
+                size += sum([len(blob.data) for blob in row.media])
             if row.refs:
                 self.refs = {**self.refs, **row.refs}
+        if batch.puts:
+            size += sum([len(value) for value in batch.puts.values()])
+        if batch.uploads:
+            size += sum([len(blob.data) for blob in batch.uploads])
+        self.size = size
         self.client_key: ClientKey | None = None  # that of its only row, if it has one
         if len(batch.rows) == 1 and (client_id := batch.rows[0].client_id) is not None:
             self.client_key = (partition.name, batch.rows[0].by, client_id)
