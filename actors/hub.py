@@ -67,6 +67,9 @@ class HubLog(Protocol):
     def head(self) -> int:
         """Is the seq of the last committed row."""
 
+    def after_telling(self, call: Callable[[], object]) -> None:
+        """Calls once all that is committed together is told; else in the next step of the loop."""
+
     async def read(
         self,
         *,
@@ -333,7 +336,7 @@ class Hub:
     def _schedule_telling(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._tell_fresh)
+            self._log.after_telling(self._tell_fresh)
 
     def _tell_fresh(self) -> None:
         self._scheduled = False

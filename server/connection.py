@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw
@@ -131,6 +131,10 @@ class Connection(Socket):
         super().connection_lost(exc)
         self.app.left(self)
 
+    def at_end_of_step(self, call: Callable[[], object]) -> None:
+        """Calls behind what is told in this step, so that an ack leaves in one write with its row."""
+        self.app.runtime.engine.after_telling(call)
+
     async def run(self) -> None:
         """Serves the socket from its handshake to its end."""
         self._deadline.cancel()
@@ -221,6 +225,7 @@ class Connection(Socket):
         """Takes bytes of the peer; not many of them before its hello is whole."""
         greeting = self.session.state is SessionState.GREETING and self.protocol.state is State.OPEN
         super().data_received(data)
+        self.app.runtime.engine.begin()  # nothing that could be written together with it comes in this step
         if greeting and self.session.state is SessionState.GREETING:
             self._greeting_bytes += len(data)
             most = self.app.limits.first_frame_bytes
@@ -260,7 +265,7 @@ class Connection(Socket):
             if isinstance(frame, Close):
                 self._unsubscribe(frame.conversation)
                 return None
-            if isinstance(frame, Open | Page) and self.protocol.state is not State.OPEN:
+            if isinstance(frame, (Open, Page)) and self.protocol.state is not State.OPEN:
                 return None  # what came before the end is served, but nobody is there to read rows
             if name.agent not in self.app.runtime.agents:
                 raise Forbidden

@@ -16,7 +16,7 @@ import fcntl
 import logging
 import struct
 import termios
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -96,6 +96,10 @@ class Socket(Gone, ServerConnection):
 
     def on_writable(self) -> None:
         """Is called when the transport takes more again."""
+
+    def at_end_of_step(self, call: Callable[[], object]) -> None:
+        """Calls at the end of this step of the loop, or in the next one."""
+        self.loop.call_soon(call)
 
     # -- reading
 
@@ -227,7 +231,7 @@ class Socket(Gone, ServerConnection):
     def answer(self, payload: bytes) -> None:
         """Writes an answer at the end of this step of the loop, together with what else is told to this socket."""
         if not self._corked:
-            self.loop.call_soon(self.uncork)
+            self.at_end_of_step(self.uncork)
         self._corked.append(framed(payload))
 
     def uncork(self) -> None:

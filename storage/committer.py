@@ -1,8 +1,9 @@
 """Group commit: one queue for all conversations, one write and one flush for whatever waits.
 
-The committer starts at once when it is idle; what arrives during a write is the next group. It decides with a pure
-function, `plan_group`, which rows get which seq and who is refused, hands the group to the disk, and settles each item
-in the order it came. It is never cancelled inside a group.
+The committer starts at once when it is idle; what arrives during a write is the next group. A group goes to the disk,
+and its outcome to those who wait for it, in two steps of the loop and without a task, because that is what every
+message waits for. What takes more than one write is left to a task: to look something up before, to find out who is to
+blame for a refusal, to tidy up. Items are settled in the order in which they came, and a group is never given up.
 """
 
 from __future__ import annotations
@@ -10,40 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
-import msgspec
-
-from .engine import Batch, Committed, NewRow, Partition, Told, check_batch
-from .errors import (
-    ClientIdConflict,
-    Conflict,
-    StorageBusy,
-    StorageClosed,
-    StorageError,
-    StorageFailed,
-    TooLarge,
-    UnknownMedia,
-)
+from .engine import Batch, Committed, Partition, Told, check_batch
+from .errors import StorageBusy, StorageClosed, StorageError, StorageFailed, TooLarge
+from .group import ClientKey, First, Group, Item, MediaKey, Plan, plan_group
 from .instants import now_us
-from .media import Blob
-from .rows import Row
 from .statistics import Latency, StorageStatistics
 
-__all__ = [
-    "ClientKey",
-    "Committer",
-    "Constraint",
-    "Disk",
-    "First",
-    "Group",
-    "Item",
-    "MediaKey",
-    "Plan",
-    "Refused",
-    "plan_group",
-]
+__all__ = ["Committer", "Constraint", "Disk", "Done", "Refused"]
 
 MEDIA_UNUSED_S = 86_400
 SWEEP_S = 600
@@ -54,21 +32,8 @@ BATCH_ROWS_MAX = 2_000
 
 logger = logging.getLogger("parlatory.storage")
 
-ClientKey = tuple[str, str, str]
-"""Conversation, author, client id: unique for ever."""
-
-MediaKey = tuple[str, str]
-"""Conversation, hash."""
-
-
-NO_REFS: Mapping[str, str] = {}
-
-
-class First(msgspec.Struct, frozen=True):
-    """Is the row that a client id stands for: its seq and the digest of its message."""
-
-    seq: int
-    digest: int | None
+Done = Callable[[Exception | None], None]
+"""Is called with what a write failed with, or None."""
 
 
 class Constraint(Exception):
@@ -79,88 +44,18 @@ class Refused(Exception):
     """Says that the disk refused a group because of something in it; nothing was written."""
 
 
-class Tip:
-    """Is where a partition will stand behind the batches planned so far."""
-
-    __slots__ = ("at", "head", "key", "new")
-
-    def __init__(self, key: int, head: int, at: int, new: bool) -> None:
-        self.key = key
-        self.head = head
-        self.at = at
-        self.new = new
-
-
-class Group:
-    """Is what one write makes true: rows of tables, with `key` for the conversation. Later puts of a key come later.
-
-    Attributes:
-        blobs: pieces of media, with the instant they are put; what is there already stays as it is.
-        uses: the last row that refers to some media, which are there or among the blobs.
-        stale: media that no row refers to go if they were put before this instant; some of them, where they are many.
-    """
-
-    __slots__ = ("blobs", "bytes", "deletes", "names", "puts", "rows", "stale", "timers", "uses", "works")
-
-    def __init__(self) -> None:
-        self.names: list[tuple[int, str]] = []
-        self.rows: list[tuple[int, Row, int | None]] = []
-        self.puts: dict[tuple[int, str], bytes] = {}
-        self.deletes: dict[tuple[int, str], None] = {}
-        self.timers: dict[tuple[int, str], int | None] = {}
-        self.works: dict[int, int | None] = {}
-        self.blobs: list[tuple[int, int, Blob]] = []
-        self.uses: dict[tuple[int, str], int] = {}
-        self.stale: int | None = None
-        self.bytes = 0
-
-    def add(self, key: int, batch: Batch, now: int) -> None:
-        """Adds what a batch changes beside its rows; the last change of a key wins."""
-        for name, value in batch.puts.items():
-            self.puts[key, name] = value
-            self.deletes.pop((key, name), None)
-        for name in batch.deletes:
-            self.puts.pop((key, name), None)
-            self.deletes[key, name] = None
-        for name, due in batch.timers.items():
-            self.timers[key, name] = due
-        if batch.work is not None:
-            self.works[key] = now if batch.work else None
-        for blob in batch.uploads:
-            self.blobs.append((key, now, blob))
-
-    def add_media(self, key: int, row: NewRow, seq: int, now: int) -> None:
-        """Adds the media of a row."""
-        for blob in row.media:
-            self.blobs.append((key, now, blob))
-            self.uses[key, blob.hash] = seq
-        for hash in row.refs:
-            self.uses[key, hash] = seq
-
-    @property
-    def lone_row(self) -> tuple[int, Row, int | None] | None:
-        """Is the row of a group that holds one row and nothing else: what a quiet server mostly writes."""
-        if len(self.rows) != 1 or self.names or self.puts or self.deletes or self.timers or self.works:
-            return None
-        return None if self.concerns_media else self.rows[0]
-
-    @property
-    def concerns_media(self) -> bool:
-        """Says whether media are written, used or taken away."""
-        return bool(self.uses or self.blobs or self.stale is not None)
-
-    def __bool__(self) -> bool:
-        return bool(self.rows or self.names or self.puts or self.deletes or self.timers or self.works or self.blobs)
-
-
 class Disk(Protocol):
     """Is what the committer needs of a store."""
 
     def free_key(self) -> int:
         """Returns the lowest key that no conversation has."""
 
-    async def write(self, group: Group) -> None:
-        """Makes a group durable, all or nothing; raises Constraint, Refused or a StorageError."""
+    def write(self, group: Group, done: Done) -> None:
+        """Begins to make a group durable, all or nothing.
+
+        `done` is called in a later step: with None, or a Constraint, a Refused or a StorageError. A fault of the group
+        may be raised at once.
+        """
 
     async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
         """Returns those client keys that exist."""
@@ -168,112 +63,12 @@ class Disk(Protocol):
     async def held(self, wanted: Sequence[MediaKey]) -> set[MediaKey]:
         """Returns those media that are there whole."""
 
+    @property
+    def untidy(self) -> bool:
+        """Says that something has to be done before the next group."""
+
     async def tidy(self) -> None:
         """Does what has to be done between groups; nobody waits for it but the next group."""
-
-
-class Item:
-    """Is a batch in the queue."""
-
-    __slots__ = ("batch", "client_key", "future", "partition", "refs", "size", "told")
-
-    def __init__(
-        self, partition: Partition, batch: Batch, told: Told | None, future: asyncio.Future[Committed]
-    ) -> None:
-        self.partition = partition
-        self.batch = batch
-        self.told = told
-        self.future = future
-        self.size = sum([len(row.body) for row in batch.rows])
-        if batch.puts:
-            self.size += sum([len(value) for value in batch.puts.values()])
-        if batch.uploads:
-            self.size += sum([len(blob.data) for blob in batch.uploads])
-        self.refs: Mapping[str, str] = NO_REFS  # the media that have to be there, and the path that names them
-        for row in batch.rows:
-            if row.media:
-                self.size += sum([len(blob.data) for blob in row.media])
-            if row.refs:
-                self.refs = {**self.refs, **row.refs}
-        self.client_key: ClientKey | None = None  # that of its only row, if it has one
-        if len(batch.rows) == 1 and (client_id := batch.rows[0].client_id) is not None:
-            self.client_key = (partition.name, batch.rows[0].by, client_id)
-
-
-class Plan:
-    """Is the decision over some items: the group to write, what each item comes to, and where partitions will stand."""
-
-    __slots__ = ("group", "outcomes", "tips")
-
-    def __init__(self) -> None:
-        self.group = Group()
-        self.outcomes: list[tuple[Item, Committed | Exception]] = []
-        self.tips: dict[Partition, Tip] = {}
-
-
-def plan_group(
-    items: Iterable[Item],
-    known: Mapping[ClientKey, First],
-    free_key: int,
-    now: int,
-    held: Collection[MediaKey] = (),
-) -> Plan:
-    """Decides over items in order: assigns seqs and instants, answers repeats, refuses what conflicts.
-
-    Args:
-        items: the batches, in the order in which they were submitted.
-        known: client keys that are known to be on disk.
-        free_key: the first key for conversations that have none yet.
-        now: the instant of the commit; a row never gets one before the row in front of it.
-        held: media that are known to be on disk.
-    """
-    plan = Plan()
-    firsts = dict(known)
-    there = set(held)
-    for item in items:
-        batch, partition = item.batch, item.partition
-        tip = plan.tips.get(partition)
-        if tip is None:
-            new = partition.key is None
-            tip = Tip(free_key if partition.key is None else partition.key, partition.head, partition.at, new)
-        client_key = item.client_key
-        if client_key is not None and (first := firsts.get(client_key)) is not None:
-            plan.outcomes.append((item, _repeat(client_key, first, batch.rows[0])))
-            continue
-        if batch.expected_seq is not None and batch.expected_seq != tip.head:
-            plan.outcomes.append((item, Conflict(batch.expected_seq, tip.head)))
-            continue
-        lacking = [hash for hash in item.refs if (partition.name, hash) not in there] if item.refs else None
-        if lacking:
-            plan.outcomes.append((item, UnknownMedia(lacking[0], item.refs[lacking[0]])))
-            continue
-        if partition not in plan.tips:
-            plan.tips[partition] = tip
-            if tip.new:
-                plan.group.names.append((tip.key, partition.name))
-                free_key += 1
-        rows = []
-        for new_row in batch.rows:
-            tip.head += 1
-            tip.at = max(tip.at, now)
-            row = Row(tip.head, tip.at, new_row.by, new_row.client_id, new_row.turn, new_row.finish, new_row.body)
-            rows.append(row)
-            plan.group.rows.append((tip.key, row, new_row.digest))
-            if new_row.media or new_row.refs:
-                plan.group.add_media(tip.key, new_row, tip.head, now)
-                there.update([(partition.name, blob.hash) for blob in new_row.media])
-        if client_key is not None:
-            firsts[client_key] = First(tip.head, batch.rows[0].digest)
-        plan.group.add(tip.key, batch, now)
-        plan.group.bytes += item.size
-        plan.outcomes.append((item, Committed(tip.head, tuple(rows))))
-    return plan
-
-
-def _repeat(client_key: ClientKey, first: First, row: NewRow) -> Committed | ClientIdConflict:
-    if first.digest == row.digest:
-        return Committed(first.seq, (), True)
-    return ClientIdConflict(client_key[2], first.seq)
 
 
 class Committer:
@@ -311,7 +106,14 @@ class Committer:
         # `commit`: one for each waiting task.
         self._queue: deque[Item] = deque()
         self._queued_rows = 0
+        # Begins at the end of this step of the loop, where nothing was being written when something was queued.
+        self._beginning: asyncio.Handle | None = None
+        # Nothing is being written, looked up or tidied up.
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._task: asyncio.Task[None] | None = None
+        # What is to be done once a group is told; None while none is being told.
+        self._after: list[Callable[[], object]] | None = None
         self._troubled = False
         self._closed = False
 
@@ -326,15 +128,33 @@ class Committer:
         """Waits for its turn and returns the outcome of a batch; see `Engine.commit`."""
         return await self._enqueue(partition, batch, told)
 
+    def begin(self) -> None:
+        """Begins to write what was queued in this step, not only at its end; see `Engine.begin`."""
+        if self._beginning is not None:
+            self._beginning.cancel()
+            self._begin()
+
+    def after_telling(self, call: Callable[[], object]) -> None:
+        """Calls once the group is told; see `Engine.after_telling`."""
+        if self._after is None:
+            asyncio.get_running_loop().call_soon(call)
+        else:
+            self._after.append(call)
+
     def statistics(self, pinned: int = 0) -> StorageStatistics:
         """Returns what it has done, and what waits; see `Engine.statistics`."""
         return StorageStatistics(self.rows, self.groups, self.duplicates, self._queued_rows, pinned, self.commits)
 
+    async def rest(self) -> None:
+        """Returns once nothing waits and nothing is being done."""
+        while self._queue or not self._idle.is_set():
+            self.begin()
+            await self._idle.wait()
+
     async def close(self) -> None:
         """Refuses new batches and returns once the queue is empty."""
         self._closed = True
-        while self._task is not None:
-            await asyncio.wait({self._task})
+        await self.rest()
 
     def _check_open(self) -> None:
         if self.failed is not None:
@@ -353,22 +173,31 @@ class Committer:
             raise TooLarge("a batch", item.size, self._group_bytes_max)
         self._queue.append(item)
         self._queued_rows += len(batch.rows) or 1
-        if self._task is None:
-            self._task = loop.create_task(self._run(), name="parlatory committer")
+        if self._beginning is None and self._idle.is_set():
+            self._beginning = loop.call_soon(self._begin)
         return item.future
 
-    async def _run(self) -> None:
-        try:
-            while self._queue:
-                await self._commit(self._take())
-                try:
-                    await self._disk.tidy()
-                except StorageFailed as error:
-                    self._stop(error)
-                except Exception:  # what goes wrong between groups is no reason to write no more of them
-                    logger.exception("storage was not tidied up")
-        finally:
-            self._task = None
+    # -- group by group
+
+    def _begin(self) -> None:
+        """Begins with the next group, if there is one."""
+        self._beginning = None
+        items = self._take()
+        if not items:
+            self._idle.set()
+            return
+        self._idle.clear()
+        error: Exception | None = None
+        if self.failed is None and not any([item.asks for item in items]):
+            try:
+                plan = self._planned(items, {}, ())
+                if plan.group:
+                    begun = asyncio.get_running_loop().time()
+                    self._disk.write(plan.group, partial(self._written, items, plan, begun))
+                    return
+            except Exception as raised:
+                error = raised
+        self._attend(items, error)
 
     def _take(self) -> list[Item]:
         """Takes the next group off the queue: one item, then as many as the caps allow; none that was cancelled."""
@@ -386,76 +215,41 @@ class Committer:
             self._queued_rows -= len(item.batch.rows) or 1
         return items
 
-    async def _commit(self, items: list[Item]) -> None:
-        """Writes items as one group and settles them; where the group is refused, finds out who is to blame."""
-        if self.failed is not None:
-            self._fail(items, self.failed)
-            return
-        try:
-            plan = await self._written(items)
-        except StorageError as error:
-            if isinstance(error, StorageFailed):
-                self._stop(error)
-            elif not self._troubled:
-                logger.error("batches are not written: %s", error)
-            self._troubled = True
-            self._fail(items, error)
-        except Exception as error:
-            if len(items) > 1:
-                for item in items:
-                    await self._commit([item])
-                return
-            if not isinstance(error, Constraint | Refused):
-                logger.exception("a batch of %r cannot be written", items[0].partition)
-            refusal = StorageError(f"the batch was refused: {error}")
-            refusal.__cause__ = error
-            self._fail(items, refusal)
-        else:
-            self._troubled = False
-            self._settle(plan)
-
-    async def _written(self, items: list[Item]) -> Plan:
-        """Plans a group and writes it; where a client id turns out to be taken, plans and writes once more."""
-        # A repeat is answered as such even where its `expected_seq` has passed; any other is found when it is written.
-        # The same goes for one whose media are no longer there.
-        wanted = [
-            item.client_key for item in items if item.client_key and (item.batch.expected_seq is not None or item.refs)
-        ]
-        known = await self._disk.find(wanted) if wanted else {}
-        cited = [(item.partition.name, hash) for item in items if item.refs for hash in item.refs]
-        held = await self._disk.held(cited) if cited else set()
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        plan = self._planned(items, known, held)
-        if plan.group:
-            try:
-                await self._disk.write(plan.group)
-            except Constraint:
-                known = await self._disk.find([item.client_key for item in items if item.client_key])
-                plan = self._planned(items, known, held)
-                if plan.group:
-                    await self._disk.write(plan.group)
-            self.commits.observe(loop.time() - begun)
-            if plan.group.stale is not None:
-                self._sweep_at = plan.group.stale + self._media_unused_us + SWEEP_S * 1_000_000
-        return plan
-
-    def _planned(self, items: list[Item], known: dict[ClientKey, First], held: set[MediaKey]) -> Plan:
+    def _planned(self, items: list[Item], known: Mapping[ClientKey, First], held: Collection[MediaKey]) -> Plan:
         now = self._clock()
         plan = plan_group(items, known, self._disk.free_key(), now, held)
         if now >= self._sweep_at:
             plan.group.stale = now - self._media_unused_us
         return plan
 
-    def _stop(self, error: StorageFailed) -> None:
-        self.failed = error
-        logger.critical("storage has failed, nothing more is written: %s", error)
+    def _written(self, items: list[Item], plan: Plan, begun: float, error: Exception | None) -> None:
+        """Settles a group that was written; the next one, if some wait, is on its way before anybody is told."""
+        if error is not None:
+            self._attend(items, error)
+            return
+        after = self._settle(plan)
+        if not self._queue:
+            after, before = [], after
+            _call(before)
+        self._count(plan, begun)
+        if self._disk.untidy:
+            self._attend([])
+        else:
+            self._begin()
+        _call(after)
 
-    def _settle(self, plan: Plan) -> None:
-        """Moves the heads, tells and resolves, item by item in their order."""
-        if plan.group:
-            self.groups += 1
-            self.rows += len(plan.group.rows)
+    def _count(self, plan: Plan, begun: float) -> None:
+        self._troubled = False
+        self.groups += 1
+        self.rows += len(plan.group.rows)
+        self.commits.observe(asyncio.get_running_loop().time() - begun)
+        if plan.group.stale is not None:
+            self._sweep_at = plan.group.stale + self._media_unused_us + SWEEP_S * 1_000_000
+
+    def _settle(self, plan: Plan) -> list[Callable[[], object]]:
+        """Moves the heads, tells and resolves, item by item in their order; returns what is to be done behind that."""
+        after: list[Callable[[], object]] = []
+        self._after = after
         for partition, tip in plan.tips.items():
             partition.key = tip.key
         for item, outcome in plan.outcomes:
@@ -476,6 +270,95 @@ class Committer:
                     continue
             if not item.future.done():
                 item.future.set_result(outcome)
+        self._after = None
+        return after
+
+    # -- what takes more than one write
+
+    def _attend(self, items: list[Item], error: Exception | None = None) -> None:
+        """Deals with a group that failed, or has to be looked up, and with the disk; then the next one has its turn."""
+        attending = self._attended(items, error)
+        self._task = asyncio.get_running_loop().create_task(attending, name="parlatory committer")
+
+    async def _attended(self, items: list[Item], error: Exception | None) -> None:
+        attending = self._task
+        assert attending is not None
+        try:
+            if items:
+                await self._commit(items, error)
+            try:
+                await self._disk.tidy()
+            except StorageFailed as failure:
+                self._stop(failure)
+            except Exception:  # what goes wrong between groups is no reason to write no more of them
+                logger.exception("storage was not tidied up")
+        finally:
+            self._task = None
+            if not attending.cancelling():  # which only the end of the loop brings
+                self._begin()
+
+    async def _commit(self, items: list[Item], error: Exception | None = None) -> None:
+        """Writes items as one group and settles them; where the group is refused, finds out who is to blame.
+
+        An `error` is what writing them, planned with nothing looked up, has already failed with.
+        """
+        if self.failed is not None:
+            self._fail(items, self.failed)
+            return
+        try:
+            plan = await self._replanned(items, error)
+        except StorageError as failure:
+            if isinstance(failure, StorageFailed):
+                self._stop(failure)
+            elif not self._troubled:
+                logger.error("batches are not written: %s", failure)
+            self._troubled = True
+            self._fail(items, failure)
+        except Exception as fault:
+            if len(items) > 1:
+                for item in items:
+                    await self._commit([item])
+                return
+            if not isinstance(fault, Constraint | Refused):
+                logger.error("a batch of %r cannot be written", items[0].partition, exc_info=fault)
+            refusal = StorageError(f"the batch was refused: {fault}")
+            refusal.__cause__ = fault
+            self._fail(items, refusal)
+        else:
+            _call(self._settle(plan))
+
+    async def _replanned(self, items: list[Item], error: Exception | None) -> Plan:
+        """Plans a group and writes it; where a client id turns out to be taken, plans and writes once more."""
+        if error is None:
+            wanted = [item.client_key for item in items if item.asks and item.client_key]
+            known = await self._disk.find(wanted) if wanted else {}
+            cited = [(item.partition.name, hash) for item in items for hash in item.refs]
+            held = await self._disk.held(cited) if cited else set()
+            try:
+                return await self._wrote(self._planned(items, known, held))
+            except Constraint:
+                pass
+        elif isinstance(error, Constraint):
+            held = set()
+        else:
+            raise error
+        known = await self._disk.find([item.client_key for item in items if item.client_key])
+        return await self._wrote(self._planned(items, known, held))
+
+    async def _wrote(self, plan: Plan) -> Plan:
+        """Returns a plan once its group, if there is anything to write, is durable."""
+        if plan.group:
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
+            written: asyncio.Future[None] = loop.create_future()
+            self._disk.write(plan.group, partial(_resolve, written))
+            await written
+            self._count(plan, begun)
+        return plan
+
+    def _stop(self, error: StorageFailed) -> None:
+        self.failed = error
+        logger.critical("storage has failed, nothing more is written: %s", error)
 
     def _fail(self, items: list[Item], error: StorageError) -> None:
         """Gives every item an error of its own: one that is shared would gather the tracebacks of all."""
@@ -483,6 +366,24 @@ class Committer:
             failure = type(error)(*error.args)
             failure.__cause__ = error.__cause__
             _reject(item.future, failure)
+
+
+def _call(calls: list[Callable[[], object]]) -> None:
+    """Calls each, whatever becomes of the others."""
+    for call in calls:
+        try:
+            call()
+        except Exception as error:  # as the loop does with what it calls
+            context = {"message": f"{call!r} failed behind a commit", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+
+
+def _resolve(future: asyncio.Future[None], error: Exception | None) -> None:
+    if not future.done():
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
 
 
 def _reject(future: asyncio.Future[Committed], error: Exception) -> bool:

@@ -277,6 +277,30 @@ class EngineContract(ListContract, MediaContract):
             for index, rows in enumerate(await asyncio.gather(*reads)):
                 assert rows[0].seq == index + 1
 
+    async def test_what_is_put_off_until_all_is_told_is_done_once_behind_it(self) -> None:
+        """`after_telling` calls behind the telling in which it is asked; `begin` is a hint and changes no outcome."""
+        async with self.opened() as engine:
+            partition = await engine.partition("bot/a")
+            said: list[str] = []
+
+            def tell(committed: Committed) -> None:
+                said.append(f"told {committed.seq}")
+                partition.after_telling(lambda: said.append(f"after {committed.seq}"))
+
+            engine.begin()
+            futures = [partition.submit(batch("x"), tell) for _ in range(3)]
+            engine.begin()
+            assert said == []
+            await asyncio.gather(*futures)
+            done = asyncio.Event()
+            partition.after_telling(done.set)
+            assert not done.is_set()
+            await done.wait()
+            assert len(said) == 6
+            assert [seq for seq in said if seq.startswith("told")] == ["told 1", "told 2", "told 3"]
+            for seq in "123":
+                assert said.index(f"told {seq}") < said.index(f"after {seq}")
+
     async def test_refusals_are_not_told(self) -> None:
         """Nobody is told of a batch that was refused."""
         async with self.opened() as engine:

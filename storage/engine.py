@@ -189,6 +189,10 @@ class Partition:
         """Commits a batch; waits where the committer's queue is full."""
         return await self.engine.commit(self, batch, told)
 
+    def after_telling(self, call: Callable[[], object]) -> None:
+        """Calls once all that is being told is told; see `Engine.after_telling`."""
+        self.engine.after_telling(call)
+
     def read(
         self,
         *,
@@ -272,6 +276,20 @@ class Engine(ABC):
             TooLarge: the batch is over the caps of the engine.
             StorageError: it was not written; see the module.
         """
+
+    def begin(self) -> None:  # noqa: B027 - a hint may be ignored
+        """Begins to write what was submitted in this step of the loop, if the engine would wait for the step's end.
+
+        A hint, for who knows that nothing more will come in this step.
+        """
+
+    def after_telling(self, call: Callable[[], object]) -> None:
+        """Calls, later in this step of the loop, what is to be done once for all that is told in it.
+
+        Where `told` of some batches is being called, behind the last of them; else, or where an engine knows of no
+        such moment, in the next step.
+        """
+        asyncio.get_running_loop().call_soon(call)
 
     @abstractmethod
     async def read(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from .committer import ClientKey, Committer, Constraint, First, Group, MediaKey
+from .committer import Committer, Constraint, Done
 from .engine import (
     LISTED_BYTES_MAX,
     LISTED_ROWS_MAX,
@@ -23,6 +23,7 @@ from .engine import (
     check_listing,
 )
 from .errors import StorageClosed
+from .group import ClientKey, First, Group, MediaKey
 from .media import PIECE_BYTES, Blob
 from .rows import Row
 from .statistics import StorageStatistics
@@ -91,6 +92,14 @@ class MemoryEngine(Engine):
     def commit(self, partition: Partition, batch: Batch, told: Told | None = None) -> Awaitable[Committed]:
         """Commits a batch; see `Engine.commit`."""
         return self._committer.commit(partition, batch, told)
+
+    def begin(self) -> None:
+        """Begins to write what was submitted in this step; see `Engine.begin`."""
+        self._committer.begin()
+
+    def after_telling(self, call: Callable[[], object]) -> None:
+        """Calls once the group is told; see `Engine.after_telling`."""
+        self._committer.after_telling(call)
 
     async def read(
         self, partition: Partition, *, after: int, before: int | None, limit: int, max_bytes: int, newest: bool
@@ -208,12 +217,16 @@ class MemoryEngine(Engine):
         """Returns the lowest key that no conversation has."""
         return len(self._names) + 1
 
-    async def write(self, group: Group) -> None:
+    def write(self, group: Group, done: Done) -> None:
         """Writes a group; see `Disk.write`."""
         for key, row, _ in group.rows:
             if row.client_id is not None and key in self._tables:
                 if (row.by, row.client_id) in self._tables[key].firsts:
                     raise Constraint("a client id is taken")
+        self._write(group)
+        asyncio.get_running_loop().call_soon(done, None)
+
+    def _write(self, group: Group) -> None:
         for key, name in group.names:
             self._names[name] = key
             self._tables[key] = _Table(name)
@@ -270,6 +283,11 @@ class MemoryEngine(Engine):
             if media is not None and media.whole:
                 held.add((name, hash))
         return held
+
+    @property
+    def untidy(self) -> bool:
+        """Is False: there is nothing to do."""
+        return False
 
     async def tidy(self) -> None:
         """Has nothing to do."""

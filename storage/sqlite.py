@@ -17,16 +17,17 @@ import os
 import secrets
 import sqlite3
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import quote
 
-import aiosqlite
 import msgspec
 
 from . import activity, schema
-from .committer import ClientKey, Committer, Constraint, First, Group, MediaKey
+from .committer import Committer, Constraint, Done
+from .connection import Connect, Connection, connect_aiosqlite
 from .engine import (
     LISTED_BYTES_MAX,
     LISTED_ROWS_MAX,
@@ -44,6 +45,7 @@ from .engine import (
 )
 from .errors import SchemaMismatch, StorageClosed, StorageError, StorageFailed
 from .filesystem import network_file_system
+from .group import ClientKey, First, Group, MediaKey
 from .lock import DirectoryLock
 from .media import Blob
 from .rows import Row
@@ -51,7 +53,7 @@ from .sqlite_errors import name_of, translated
 from .statistics import StorageStatistics
 from .wal_room import WalRoom
 
-__all__ = ["Connect", "Connection", "Durability", "SqliteDisk", "SqliteEngine"]
+__all__ = ["Durability", "SqliteDisk", "SqliteEngine"]
 
 Durability = Literal["full", "normal"]
 
@@ -71,31 +73,6 @@ LIKE_LITERALLY = str.maketrans({character: f"|{character}" for character in "|%_
 logger = logging.getLogger("parlatory.storage")
 _encode = msgspec.json.Encoder().encode
 _client_key = msgspec.json.Decoder(ClientKey).decode
-
-
-class Connection(Protocol):
-    """Is what the engine uses of a database connection; aiosqlite's fits."""
-
-    async def execute_fetchall(self, sql: str, parameters: Iterable[Any] | None = None) -> Iterable[Any]:
-        """Runs one statement and returns its rows."""
-
-    async def executescript(self, sql_script: str) -> object:
-        """Runs several statements."""
-
-    async def close(self) -> None:
-        """Closes the connection."""
-
-
-Connect = Callable[[str], Awaitable[Connection]]
-
-
-async def connect_aiosqlite(uri: str) -> Connection:
-    """Opens an aiosqlite connection in autocommit mode."""
-    connection = aiosqlite.connect(uri, uri=True, isolation_level=None, cached_statements=64)
-    # It would keep a process alive that ends without closing its engine. Before 0.22 the connection is the thread.
-    thread: Any = getattr(connection, "_thread", connection)
-    thread.daemon = True
-    return await connection
 
 
 class SqliteDisk:
@@ -126,7 +103,7 @@ class SqliteDisk:
         self._reader = reader
         self._free_key = free_key
         self._fresh = fresh  # rows that are not in the index of activity
-        self._written = 0  # bytes that the WAL has grown by since the last complete checkpoint, an upper estimate
+        self._written_bytes = 0  # bytes that the WAL has grown by since the last complete checkpoint, an upper estimate
         self._room = room
         self._pinned_warned = False
         self._reads = 0
@@ -183,23 +160,29 @@ class SqliteDisk:
         """Returns the lowest key that no conversation has."""
         return self._free_key
 
-    async def write(self, group: Group) -> None:
+    def write(self, group: Group, done: Done) -> None:
         """Writes a group in one statement; see `Disk.write`."""
         assert self._writer is not None
-        try:
-            if (lone := group.lone_row) is not None:
-                await self._writer.execute_fetchall(schema.INSERT_ROW, _row_parameters(*lone))
-            elif group.concerns_media:
-                await self._writer.execute_fetchall(schema.INSERT_MEDIA_BATCH, _media_parameters(group))
-            else:
-                await self._writer.execute_fetchall(schema.INSERT_BATCH, _parameters(group))
-        except sqlite3.IntegrityError as error:
-            raise Constraint(str(error)) from error
-        except sqlite3.Error as error:
-            raise translated(error) from error
-        self._free_key += len(group.names)
-        self._fresh += len(group.rows)
-        self._written += _wal_bytes(group)
+        ended = partial(self._written, group, done)
+        if (lone := group.lone_row) is not None:
+            self._writer.begin(schema.INSERT_ROW, _row_parameters(*lone), ended)
+        elif group.concerns_media:
+            self._writer.begin(schema.INSERT_MEDIA_BATCH, _media_parameters(group), ended)
+        else:
+            self._writer.begin(schema.INSERT_BATCH, _parameters(group), ended)
+
+    def _written(self, group: Group, done: Done, error: Exception | None) -> None:
+        if error is None:
+            self._free_key += len(group.names)
+            self._fresh += len(group.rows)
+            self._written_bytes += _wal_bytes(group)
+            done(None)
+            return
+        failure = error
+        if isinstance(error, sqlite3.Error):
+            failure = Constraint(str(error)) if isinstance(error, sqlite3.IntegrityError) else translated(error)
+            failure.__cause__ = error
+        done(failure)
 
     async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
         """Returns those client keys that exist."""
@@ -210,14 +193,21 @@ class SqliteDisk:
         """Returns those media that are there whole."""
         return {(name, hash) for name, hash in await self.fetch(schema.HELD, (_json(wanted),))}
 
+    @property
+    def untidy(self) -> bool:
+        """Says that it is time for one of what `tidy` does."""
+        if self._fresh >= FOLD_ROWS or self._written_bytes >= CHECKPOINT_BYTES:
+            return True
+        return self._room is not None and self._room.wanted(self._written_bytes)
+
     async def tidy(self) -> None:
         """Folds what is fresh, checkpoints, and makes room in the WAL, if it is time; see `Disk.tidy`."""
         if self._fresh >= FOLD_ROWS:
             await self._fold()
-        if self._written >= CHECKPOINT_BYTES:
+        if self._written_bytes >= CHECKPOINT_BYTES:
             await self._checkpoint()
-        elif self._room is not None and self._room.wanted(self._written):
-            await asyncio.to_thread(self._room.make, self._written)
+        elif self._room is not None and self._room.wanted(self._written_bytes):
+            await asyncio.to_thread(self._room.make, self._written_bytes)
 
     async def _fold(self) -> None:
         assert self._writer is not None
@@ -230,7 +220,7 @@ class SqliteDisk:
             self._fresh = FOLD_ROWS // 2
             return
         # Three trees, of more than 64 entries a page.
-        self._written += 3 * FRAME_BYTES * min(self._fresh, 1 + self._free_key // 64)
+        self._written_bytes += 3 * FRAME_BYTES * min(self._fresh, 1 + self._free_key // 64)
         self._fresh = 0
 
     async def _checkpoint(self) -> None:
@@ -243,14 +233,14 @@ class SqliteDisk:
             if isinstance(failure := translated(error), StorageFailed):
                 raise failure from error
             logger.warning("a checkpoint of %s failed and will be repeated: %s", self._path, error)
-            self._written = CHECKPOINT_BYTES // 2
+            self._written_bytes = CHECKPOINT_BYTES // 2
             return
         finally:
             self._may_read.set()
         if moved >= frames:
-            self._written, self._pinned_warned = 0, False
+            self._written_bytes, self._pinned_warned = 0, False
             return
-        self._written = CHECKPOINT_BYTES * 3 // 4  # pinned by somebody else's reader: again after 4 MiB
+        self._written_bytes = CHECKPOINT_BYTES * 3 // 4  # pinned by somebody else's reader: again after 4 MiB
         if frames * FRAME_BYTES > PINNED_BYTES_WARN and not self._pinned_warned:
             self._pinned_warned = True
             self.pinned += 1
@@ -335,6 +325,14 @@ class SqliteEngine(Engine):
         """Commits a batch; see `Engine.commit`."""
         self._check_writable()
         return self._committer.commit(partition, batch, told)
+
+    def begin(self) -> None:
+        """Begins to write what was submitted in this step; see `Engine.begin`."""
+        self._committer.begin()
+
+    def after_telling(self, call: Callable[[], object]) -> None:
+        """Calls once the group is told; see `Engine.after_telling`."""
+        self._committer.after_telling(call)
 
     def _check_writable(self) -> None:
         if self._disk.read_only:
@@ -484,6 +482,8 @@ def _media_parameters(group: Group) -> tuple[object, ...]:
 
 def _wal_bytes(group: Group) -> int:
     """Returns how much the WAL grows by a group, rather more than less: its bytes, and a page for each leaf."""
+    if group.lone_row is not None:
+        return group.bytes + FRAME_BYTES * 4
     conversations = {key for key, _, _ in group.rows}
     client_ids = [row for _, row, _ in group.rows if row.client_id is not None]
     leaves = 2 + len(conversations) + len(client_ids) + 2 * len(group.names) + len(group.puts) + len(group.deletes)

@@ -124,7 +124,7 @@ def test_imports_between_folders(path: Path) -> None:
 def test_who_imports_what(path: Path) -> None:
     roots = {source[0] for _, relative, source, _ in imports(path) if not relative}
     assert "websockets" not in roots or package(path)[1:2] == ["server"]
-    assert "aiosqlite" not in roots or label(path) == "storage/sqlite.py"
+    assert "aiosqlite" not in roots or label(path) == "storage/connection.py"
 
 
 @pytest.mark.parametrize("path", PRODUCT, ids=label)

@@ -135,6 +135,9 @@ class GatedLog:
     def head(self) -> int:
         return self.partition.head
 
+    def after_telling(self, call: Callable[[], object]) -> None:
+        self.partition.after_telling(call)
+
     async def read(
         self,
         *,

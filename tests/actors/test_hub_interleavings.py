@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -40,6 +41,9 @@ class YieldingLog:
     @property
     def head(self) -> int:
         return self.partition.head
+
+    def after_telling(self, call: Callable[[], object]) -> None:
+        self.partition.after_telling(call)
 
     async def read(
         self,

@@ -48,16 +48,12 @@ FAULTS = (
         (
             Edit(
                 "storage/committer.py",
-                "            try:\n"
-                "                await self._disk.write(plan.group)\n"
-                "            except Constraint:\n",
-                "            for item, outcome in plan.outcomes:\n"
-                "                if item.told is not None and isinstance(outcome, Committed) and outcome.rows:\n"
-                "                    item.told(outcome)\n"
-                "                    item.told = None\n"
-                "            try:\n"
-                "                await self._disk.write(plan.group)\n"
-                "            except Constraint:\n",
+                "                    self._disk.write(plan.group, partial(self._written, items, plan, begun))\n",
+                "                    for item, told in plan.outcomes:\n"
+                "                        if item.told is not None and isinstance(told, Committed) and told.rows:\n"
+                "                            item.told(told)\n"
+                "                            item.told = None\n"
+                "                    self._disk.write(plan.group, partial(self._written, items, plan, begun))\n",
             ),
         ),
     ),
@@ -164,7 +160,7 @@ FAULTS = (
         "seq gap|told before committed|no rest|gap without reset|below its head",
         (
             Edit(
-                "storage/committer.py",
+                "storage/group.py",
                 "            plan.outcomes.append((item, _repeat(client_key, first, batch.rows[0])))\n",
                 "            plan.outcomes.append((item, _repeat(client_key, first, batch.rows[0])))\n"
                 "            tip.head += 1\n"
@@ -333,6 +329,5 @@ FAULTS = (
                 "            pass\n",
             ),
         ),
-        560,
     ),
 )

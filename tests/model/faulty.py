@@ -6,11 +6,12 @@ may have written all the same.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from parlatory.storage.sqlite import Connection, connect_aiosqlite
+from parlatory.storage.connection import Connection, Ended, connect_aiosqlite
 
 __all__ = ["FAILURES", "Faults"]
 
@@ -67,6 +68,16 @@ class _Connection:
                 await self._inner.execute_fetchall(sql, parameters)
             raise failure(self._faults.kind)
         return await self._inner.execute_fetchall(sql, parameters)
+
+    def begin(self, sql: str, parameters: Sequence[Any], ended: Ended) -> None:
+        if not self._faults.due():
+            self._inner.begin(sql, parameters, ended)
+            return
+        error = failure(self._faults.kind)
+        if self._faults.kind == "flush":
+            self._inner.begin(sql, parameters, lambda _: ended(error))
+        else:
+            asyncio.get_running_loop().call_soon(ended, error)
 
     async def executescript(self, sql_script: str) -> object:
         if self._faults.due():

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import random
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from parlatory.storage import Batch, MessageLog, Partition, new_row, open_engine, user_message
 from parlatory.storage import sqlite as engine_module
 from parlatory.storage.backup import check_data
+from parlatory.storage.connection import Ended
 
 from .journal import JournalVFS, Op, survivors
 
@@ -32,6 +33,13 @@ class ApswConnection:
     async def execute_fetchall(self, sql: str, parameters: Iterable[Any] | None = None) -> Iterable[Any]:
         await asyncio.sleep(0)
         return self.connection.execute(sql, tuple(parameters or ())).fetchall()
+
+    def begin(self, sql: str, parameters: Sequence[Any], ended: Ended) -> None:
+        asyncio.get_running_loop().call_soon(self._end, sql, parameters, ended)
+
+    def _end(self, sql: str, parameters: Sequence[Any], ended: Ended) -> None:
+        self.connection.execute(sql, tuple(parameters)).fetchall()
+        ended(None)
 
     async def executescript(self, sql_script: str) -> object:
         await asyncio.sleep(0)

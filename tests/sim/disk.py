@@ -17,9 +17,12 @@ import contextlib
 import shutil
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from parlatory.storage.connection import Ended
 
 from .history import Truth, TruthRow
 from .loop import SimLoop, Simulation
@@ -145,12 +148,16 @@ class SimConnection:
     def __init__(self, disk: Disk, uri: str) -> None:
         self.database = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=64)
         self._disk = disk
-        self._jobs: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._jobs: deque[tuple[Callable[[], Any], Callable[[Any, sqlite3.Error | None], None]]] = deque()
         self._running = False
 
     async def execute_fetchall(self, sql: str, parameters: Iterable[Any] | None = None) -> Iterable[Any]:
         values = tuple(parameters or ())
         return await self._run(lambda: self._execute(sql, values))  # type: ignore[no-any-return]
+
+    def begin(self, sql: str, parameters: Sequence[Any], ended: Ended) -> None:
+        values = tuple(parameters)
+        self._add(lambda: self._execute(sql, values), lambda _, error: ended(error))
 
     async def executescript(self, sql_script: str) -> object:
         return await self._run(lambda: self.database.executescript(sql_script))
@@ -160,25 +167,34 @@ class SimConnection:
 
     async def _run(self, job: Callable[[], Any]) -> Any:
         future = self._disk.loop.create_future()
-        self._jobs.append((job, future))
+        self._add(job, partial(self._finish, future))
+        return await future
+
+    def _add(self, job: Callable[[], Any], done: Callable[[Any, sqlite3.Error | None], None]) -> None:
+        self._jobs.append((job, done))
         if not self._running:
             self._running = True
             self._disk.loop.call_later(self._disk.delay(), self._next)
-        return await future
 
     def _next(self) -> None:
         if self._disk.loop.dead:
             return
-        job, future = self._jobs.popleft()
+        job, done = self._jobs.popleft()
         try:
             outcome, error = job(), None
         except sqlite3.Error as raised:
             outcome, error = None, raised
-        self._disk.loop.call_later(self._disk.delay(), self._finish, future, outcome, error)
+        self._disk.loop.call_later(self._disk.delay(), self._done, done, outcome, error)
         if self._jobs:
             self._disk.loop.call_later(self._disk.delay(), self._next)
         else:
             self._running = False
+
+    def _done(
+        self, done: Callable[[Any, sqlite3.Error | None], None], outcome: Any, error: sqlite3.Error | None
+    ) -> None:
+        if not self._disk.loop.dead:
+            done(outcome, error)
 
     def _finish(self, future: asyncio.Future[Any], outcome: Any, error: sqlite3.Error | None) -> None:
         if future.done():

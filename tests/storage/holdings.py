@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import threading
@@ -27,7 +26,5 @@ class Holdings:
 
     async def quiet(self, engine: SqliteEngine) -> tuple[int, int]:
         """The same once nothing is committed, and the WAL is not open to make room in it."""
-        committer = engine._committer
-        while committer._task is not None:
-            await asyncio.wait({committer._task})
+        await engine._committer.rest()
         return self.count()

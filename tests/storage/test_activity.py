@@ -11,9 +11,10 @@ import pytest
 
 from parlatory.storage import Batch, Engine, NewRow, StorageFailed, activity, schema
 from parlatory.storage import sqlite as sqlite_module
-from parlatory.storage.sqlite import FILE, Connection, SqliteEngine, connect_aiosqlite
+from parlatory.storage.connection import Connection, connect_aiosqlite
+from parlatory.storage.sqlite import FILE, SqliteEngine
 
-from .test_sqlite import Faulty
+from .faulty import Faulty
 
 BODY = b'{"role":"user","content":"hi"}'
 

@@ -1,26 +1,20 @@
-"""Group commit: what a group decides, and what becomes of it when the disk refuses."""
+"""Group commit: what goes into a group, and what becomes of it when the disk refuses."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
 from parlatory.storage import (
     Batch,
-    Blob,
-    ClientIdConflict,
     Committed,
     Conflict,
-    Engine,
     Image,
     MessageLog,
-    NewRow,
-    Partition,
     StorageBusy,
     StorageClosed,
     StorageError,
@@ -31,29 +25,21 @@ from parlatory.storage import (
     open_engine,
     user_message,
 )
-from parlatory.storage.committer import (
-    ClientKey,
-    Committer,
-    Constraint,
-    First,
-    Group,
-    Item,
-    MediaKey,
-    Plan,
-    Refused,
-    plan_group,
-)
-from parlatory.storage.engine import LastRow
+from parlatory.storage.committer import Committer, Constraint, Done, Refused
+from parlatory.storage.group import ClientKey, First, Group, MediaKey
 from parlatory.storage.instants import now_us
 from parlatory.storage.memory import MemoryEngine
 from parlatory.storage.sqlite import SqliteEngine
+
+from .batches import blob, partition, row, rows, seqs, with_media
 
 
 class FakeDisk:
     """Keeps nothing but counts, and writes when the test says so. Unlike a disk it is either all gate or none.
 
     Attributes:
-        errors: what the next writes raise, in order; None lets one through.
+        errors: what the next writes fail with, in order; None lets one through.
+        refuses: what the next writes raise at once.
         tidy_errors: the same for `tidy`.
         taken: client keys that are on disk.
         media: media that are on disk, whole.
@@ -62,6 +48,7 @@ class FakeDisk:
     def __init__(self) -> None:
         self.groups: list[Group] = []
         self.errors: list[Exception | None] = []
+        self.refuses: list[Exception] = []
         self.tidy_errors: list[Exception] = []
         self.taken: dict[ClientKey, First] = {}
         self.finds: list[Sequence[ClientKey]] = []
@@ -75,13 +62,19 @@ class FakeDisk:
     def free_key(self) -> int:
         return self.keys + 1
 
-    async def write(self, group: Group) -> None:
+    def write(self, group: Group, done: Done) -> None:
+        if self.refuses:
+            raise self.refuses.pop(0)
         self.writing.set()
+        self.task = asyncio.ensure_future(self._write(group, done))
+
+    async def _write(self, group: Group, done: Done) -> None:
         await self.gate.wait()
-        if self.errors and (error := self.errors.pop(0)) is not None:
-            raise error
-        self.keys += len(group.names)
-        self.groups.append(group)
+        error = self.errors.pop(0) if self.errors else None
+        if error is None:
+            self.keys += len(group.names)
+            self.groups.append(group)
+        done(error)
 
     async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
         self.finds.append(wanted)
@@ -91,118 +84,13 @@ class FakeDisk:
         self.asked.append(wanted)
         return self.media & set(wanted)
 
+    @property
+    def untidy(self) -> bool:
+        return bool(self.tidy_errors)
+
     async def tidy(self) -> None:
         if self.tidy_errors:
             raise self.tidy_errors.pop(0)
-
-
-def partition(name: str = "bot/a", *, key: int | None = None, head: int = 0, at: int = 0) -> Partition:
-    nobody = cast(Engine, None)  # a committer never asks for the engine
-    return Partition(nobody, name, "e.1", LastRow(key=key, seq=head, at=at))
-
-
-def row(text: str = "x", *, client_id: str | None = None, digest: int | None = None) -> NewRow:
-    return NewRow(body=text.encode(), by="user", client_id=client_id, digest=digest)
-
-
-def rows(*texts: str) -> Batch:
-    return Batch(rows=[row(text) for text in texts])
-
-
-def seqs(group: Group) -> list[tuple[int, int]]:
-    return [(key, row.seq) for key, row, _ in group.rows]
-
-
-async def plan(
-    batches: Sequence[tuple[Partition, Batch]],
-    known: dict[ClientKey, First] | None = None,
-    now: int = 100,
-    held: Collection[MediaKey] = (),
-) -> Plan:
-    loop = asyncio.get_running_loop()
-    items = [Item(partition, batch, None, loop.create_future()) for partition, batch in batches]
-    return plan_group(items, known or {}, 7, now, held)
-
-
-def outcomes(plan: Plan) -> list[object]:
-    return [outcome.seq if isinstance(outcome, Committed) else type(outcome) for _, outcome in plan.outcomes]
-
-
-# -- deciding
-
-
-async def test_seqs_follow_the_head() -> None:
-    old, new = partition("bot/old", key=3, head=9, at=50), partition("bot/new")
-    found = await plan([(old, rows("a", "b")), (new, rows("c")), (old, rows("d"))])
-    assert seqs(found.group) == [(3, 10), (3, 11), (7, 1), (3, 12)]
-    assert found.group.names == [(7, "bot/new")]
-    assert outcomes(found) == [11, 1, 12]
-    assert (old.head, new.head, new.key) == (9, 0, None)  # a plan is not a commit
-
-
-async def test_t17_instants_do_not_go_back() -> None:
-    a = partition(key=1, head=1, at=500)
-    for now, at in ((100, 500), (500, 500), (600, 600)):
-        found = await plan([(a, rows("x", "y"))], now=now)
-        assert [row.at for _, row, _ in found.group.rows] == [at, at]
-
-
-async def test_a_refused_batch_takes_nothing() -> None:
-    a = partition(key=1, head=4)
-    batches = [
-        (a, Batch(rows=[row()], expected_seq=3)),
-        (a, rows("x")),
-        (a, Batch(rows=[row()], puts={"k": b"1"}, expected_seq=4)),
-        (a, Batch(rows=[row()], expected_seq=5)),
-    ]
-    found = await plan(batches)
-    assert outcomes(found) == [Conflict, 5, Conflict, 6]
-    assert not found.group.puts
-
-
-async def test_a_conversation_that_is_only_refused_is_not_made() -> None:
-    found = await plan([(partition(), Batch(rows=[row()], expected_seq=3))])
-    assert not found.group
-    assert found.tips == {}
-
-
-async def test_repeats_inside_a_group() -> None:
-    a = partition(key=1)
-    send, other = Batch(rows=[row(client_id="c", digest=1)]), Batch(rows=[row(client_id="c", digest=2)])
-    found = await plan([(a, send), (a, other), (a, send), (a, Batch(rows=send.rows, expected_seq=0))])
-    assert outcomes(found) == [1, ClientIdConflict, 1, 1]
-    assert [outcome.duplicate for _, outcome in found.outcomes if isinstance(outcome, Committed)] == [False, True, True]
-
-
-async def test_repeats_of_what_is_known() -> None:
-    a = partition(key=1, head=5)
-    key = ("bot/a", "user", "c")
-    found = await plan([(a, Batch(rows=[row(client_id="c", digest=1)], expected_seq=2))], {key: First(3, 1)})
-    assert [outcome for _, outcome in found.outcomes] == [Committed(3, (), True)]
-    assert not found.group
-    refused = await plan([(a, Batch(rows=[row(client_id="c", digest=2)]))], {key: First(3, 1)})
-    ((_, error),) = refused.outcomes
-    assert isinstance(error, ClientIdConflict)
-    assert (error.client_id, error.seq) == ("c", 3)
-
-
-async def test_the_last_change_of_a_key_wins() -> None:
-    a = partition(key=1)
-    changes = [
-        Batch(puts={"a": b"1", "b": b"1", "c": b"1"}),
-        Batch(puts={"a": b"2"}, deletes=["b"]),
-        Batch(puts={"d": b"1"}, deletes=["d"], timers={"t": 5, "u": 5}, work=True),
-        Batch(puts={"b": b"3"}, timers={"t": None}, work=False),
-    ]
-    group = (await plan([(a, change) for change in changes])).group
-    assert group.puts == {(1, "a"): b"2", (1, "b"): b"3", (1, "c"): b"1"}
-    assert list(group.deletes) == [(1, "d")]
-    assert group.timers == {(1, "t"): None, (1, "u"): 5}
-    assert group.works == {1: None}
-    assert (await plan([(a, Batch(work=True))], now=8)).group.works == {1: 8}
-
-
-# -- committing
 
 
 @pytest.fixture
@@ -222,6 +110,94 @@ async def test_what_arrives_meanwhile_is_the_next_group(disk: FakeDisk) -> None:
     assert [len(group.rows) for group in disk.groups] == [2, 3]
     assert (committer.groups, committer.rows, a.key, a.head) == (2, 5, 1, 5)
     assert [group.names for group in disk.groups] == [[(1, "bot/a")], []]
+
+
+async def test_who_knows_that_nothing_more_comes_need_not_wait_for_the_end_of_the_step(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition()
+    committer.begin()
+    assert not disk.writing.is_set(), "there is nothing to write"
+    futures = [committer.submit(a, rows(text), None) for text in "ab"]
+    assert not disk.writing.is_set(), "it may not be all"
+    committer.begin()
+    assert disk.writing.is_set()
+    futures.append(committer.submit(a, rows("c"), None))
+    committer.begin()
+    await asyncio.gather(*futures)
+    assert [len(group.rows) for group in disk.groups] == [2, 1]
+
+
+async def test_what_is_put_off_is_done_when_the_group_is_told_and_the_next_is_on_its_way(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition()
+    said: list[object] = []
+
+    def tell(committed: Committed) -> None:
+        said.append(committed.seq)
+        committer.after_telling(lambda: said.append((committed.seq, len(disk.groups), disk.writing.is_set())))
+
+    disk.gate.clear()
+    futures = [committer.submit(a, rows(text), tell) for text in "ab"]
+    await disk.writing.wait()
+    futures.append(committer.submit(a, rows("c"), None))
+    disk.writing.clear()
+    disk.gate.set()
+    await futures[0]
+    assert said == [1, 2, (1, 1, True), (2, 1, True)]
+    await asyncio.gather(*futures)
+    committer.after_telling(lambda: said.append("alone"))
+    assert said[4:] == []
+    await asyncio.sleep(0)
+    assert said[4:] == ["alone"]
+
+
+async def test_what_is_put_off_and_fails_keeps_nothing_from_happening(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition()
+    said: list[str] = []
+
+    def fail() -> None:
+        raise KeyError("mine")
+
+    def tell(_: Committed) -> None:
+        committer.after_telling(fail)
+        committer.after_telling(lambda: said.append("called"))
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: said.append(f"{context['message']}: {context['exception']!r}"))
+    assert (await committer.commit(a, rows("a"), tell)).seq == 1
+    assert (await committer.commit(a, rows("b"), None)).seq == 2
+    assert len(said) == 2
+    assert "failed behind a commit: KeyError('mine')" in said[0]
+    assert said[1] == "called"
+
+
+async def test_a_group_that_cannot_even_be_begun(disk: FakeDisk) -> None:
+    """A fault that is raised at once is as one that is found later."""
+    committer, a = Committer(disk), partition()
+    disk.refuses = [ValueError("no such bytes")] * 2
+    found = await asyncio.gather(*(committer.submit(a, rows(text), None) for text in "ab"), return_exceptions=True)
+    assert [type(one) for one in found] == [StorageError, Committed]
+    assert (await committer.commit(a, rows("c"), None)).seq == 2
+
+
+async def test_a_batch_of_nothing(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition(key=1, head=5)
+    told: list[Committed] = []
+    assert await committer.commit(a, Batch(), told.append) == Committed(5)
+    assert (disk.groups, committer.groups) == ([], 0)
+
+
+async def test_the_end_of_the_loop_in_the_middle_of_trouble(disk: FakeDisk) -> None:
+    """Nothing begins any more where the task that deals with trouble is cancelled; there is nobody else to do it."""
+    committer, a = Committer(disk), partition(key=1)
+    disk.gate.clear()
+    future = committer.submit(a, Batch(rows=[row(client_id="c")], expected_seq=0), None)
+    await disk.writing.wait()
+    task = committer._task
+    assert task is not None
+    task.cancel()
+    await asyncio.wait({task})
+    disk.gate.set()
+    await asyncio.wait({disk.task})
+    assert not future.done()
 
 
 async def test_groups_have_caps(disk: FakeDisk) -> None:
@@ -467,34 +443,6 @@ async def test_close_waits_for_all(disk: FakeDisk) -> None:
 
 
 # -- media
-
-
-def blob(hash: str = "h", data: bytes = b"png") -> Blob:
-    return Blob(hash=hash, media_type="image/png", size=len(data), start=0, data=data)
-
-
-def with_media(*blobs: Blob, refs: Sequence[str] = (), **fields: Any) -> Batch:
-    return Batch(rows=[NewRow(body=b"x", by="user", media=blobs, refs={hash: "$.a" for hash in refs}, **fields)])
-
-
-async def test_media_are_used_by_the_last_row_that_refers_to_them() -> None:
-    a = partition(key=3, head=9)
-    batches = [with_media(blob("1"), blob("2")), Batch(uploads=[blob("3")]), with_media(refs=["1", "2"])]
-    found = await plan([(a, batch) for batch in batches], now=70)
-    assert found.group.blobs == [(3, 70, blob("1")), (3, 70, blob("2")), (3, 70, blob("3"))]
-    assert found.group.uses == {(3, "1"): 11, (3, "2"): 11}
-    assert found.group.bytes == 2 + 9
-    assert found.group.lone_row is None
-
-
-async def test_media_that_are_not_there_refuse_their_row_alone() -> None:
-    """An upload of this group does not count: it may be a piece only."""
-    a, b = partition(key=3), partition("bot/b", key=4)
-    batches = [(a, with_media(refs=["1"])), (a, Batch(uploads=[blob("1")])), (a, with_media(refs=["1"]))]
-    found = await plan([*batches, (b, with_media(refs=["1"])), (b, rows("x"))])
-    assert outcomes(found) == [UnknownMedia, 0, UnknownMedia, UnknownMedia, 1]
-    for held, outcome in ({("bot/b", "1")}, UnknownMedia), ({("bot/a", "1")}, 1):
-        assert outcomes(await plan(batches[:1], held=held)) == [outcome]
 
 
 async def test_the_disk_is_asked_for_media_that_rows_refer_to(disk: FakeDisk) -> None:

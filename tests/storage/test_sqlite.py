@@ -35,8 +35,10 @@ from parlatory.storage import (
     user_message,
 )
 from parlatory.storage import sqlite as sqlite_module
-from parlatory.storage.sqlite import FILE, Connection, SqliteEngine, connect_aiosqlite
+from parlatory.storage.connection import Connection, connect_aiosqlite
+from parlatory.storage.sqlite import FILE, SqliteEngine
 
+from .faulty import Faulty
 from .holdings import Holdings
 
 
@@ -84,32 +86,6 @@ def none_works() -> bool:
     for thread in workers():
         thread.join(5)
     return not workers()
-
-
-class Faulty:
-    """Is a connection whose next statements fail as the test says. Unlike on a disk, nothing of them is done before.
-
-    Attributes:
-        faults: by how a statement starts, SQLite's name of the error that it gives, once for each name.
-    """
-
-    def __init__(self, real: Connection) -> None:
-        self.real = real
-        self.faults: dict[str, list[str]] = {}
-
-    async def execute_fetchall(self, sql: str, parameters: Iterable[Any] | None = None) -> Iterable[Any]:
-        for start, names in self.faults.items():
-            if names and sql.startswith(start):
-                error = sqlite3.OperationalError("planted")
-                error.sqlite_errorname = names.pop(0)
-                raise error
-        return await self.real.execute_fetchall(sql, parameters)
-
-    async def executescript(self, sql_script: str) -> object:
-        return await self.real.executescript(sql_script)
-
-    async def close(self) -> None:
-        await self.real.close()
 
 
 @pytest.fixture
@@ -463,7 +439,7 @@ async def test_a_checkpoint_holds_the_reader(faulty: SqliteEngine, connections: 
     """A checkpoint waits for the reads in flight, and reads that come then wait for it."""
     await append(faulty, "1")
     disk = faulty._disk
-    disk._written = sqlite_module.CHECKPOINT_BYTES
+    disk._written_bytes = sqlite_module.CHECKPOINT_BYTES
     reads = [asyncio.create_task(texts(faulty))]
     await asyncio.sleep(0)
     checkpoint = asyncio.create_task(disk.tidy())
@@ -473,7 +449,7 @@ async def test_a_checkpoint_holds_the_reader(faulty: SqliteEngine, connections: 
     assert not disk._may_read.is_set()
     assert await asyncio.gather(*reads) == [["1"]] * 4
     await checkpoint
-    assert disk._written == 0
+    assert disk._written_bytes == 0
 
 
 async def test_a_foreign_reader_pins_the_wal(
@@ -489,13 +465,13 @@ async def test_a_foreign_reader_pins_the_wal(
             other.execute("SELECT count(*) FROM message").fetchone()
             for _ in range(3):
                 await append(engine, "x" * 10_000)
-                disk._written = sqlite_module.CHECKPOINT_BYTES
+                disk._written_bytes = sqlite_module.CHECKPOINT_BYTES
                 await append(engine, "x")
                 await disk.tidy()
-                assert 0 < disk._written < sqlite_module.CHECKPOINT_BYTES
-        disk._written = sqlite_module.CHECKPOINT_BYTES
+                assert 0 < disk._written_bytes < sqlite_module.CHECKPOINT_BYTES
+        disk._written_bytes = sqlite_module.CHECKPOINT_BYTES
         await disk.tidy()
-        assert disk._written == 0
+        assert disk._written_bytes == 0
     assert ["another program keeps reading" in record.getMessage() for record in caplog.records] == [True, True]
 
 
@@ -503,13 +479,13 @@ async def test_a_checkpoint_that_fails(
     faulty: SqliteEngine, connections: list[Faulty], caplog: pytest.LogCaptureFixture
 ) -> None:
     connections[0].faults["PRAGMA wal_checkpoint"] = ["SQLITE_FULL", "SQLITE_IOERR_FSYNC"]
-    faulty._disk._written = sqlite_module.CHECKPOINT_BYTES
+    faulty._disk._written_bytes = sqlite_module.CHECKPOINT_BYTES
     assert await append(faulty, "1") == 1
     assert await append(faulty, "2") == 2
     assert await texts(faulty) == ["1", "2"]
     assert faulty.failed is None
     assert "will be repeated" in caplog.records[0].getMessage()
-    faulty._disk._written = sqlite_module.CHECKPOINT_BYTES
+    faulty._disk._written_bytes = sqlite_module.CHECKPOINT_BYTES
     assert await append(faulty, "3") == 3  # durable in the WAL before the checkpoint was tried
     with pytest.raises(StorageFailed):
         await append(faulty, "4")

@@ -1,0 +1,82 @@
+"""A connection in a thread of its own: aiosqlite's, with a write that takes two steps of the loop and no task."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import aiosqlite
+
+__all__ = ["Connect", "Connection", "Ended", "connect_aiosqlite"]
+
+STATEMENTS_KEPT = 64
+ROWS_PER_FETCH = 64
+
+Ended = Callable[[Exception | None], None]
+"""Is called with what a statement failed with, or None."""
+
+
+class Connection(Protocol):
+    """Is what the engine uses of a database connection. Statements run one after the other, as they were begun."""
+
+    async def execute_fetchall(self, sql: str, parameters: Iterable[Any] | None = None) -> Iterable[Any]:
+        """Runs one statement and returns its rows."""
+
+    def begin(self, sql: str, parameters: Sequence[Any], ended: Ended) -> None:
+        """Begins a statement, in this step of the loop; `ended` is called in a step of its own."""
+
+    async def executescript(self, sql_script: str) -> object:
+        """Runs several statements."""
+
+    async def close(self) -> None:
+        """Closes the connection."""
+
+
+Connect = Callable[[str], Awaitable[Connection]]
+
+
+class ThreadedConnection(aiosqlite.Connection):
+    """Is a connection of aiosqlite in autocommit mode.
+
+    Args:
+        uri: the file, as SQLite has it.
+    """
+
+    def __init__(self, uri: str) -> None:
+        def connect() -> sqlite3.Connection:
+            return sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=STATEMENTS_KEPT)
+
+        super().__init__(connect, ROWS_PER_FETCH)
+        # It would keep a process alive that ends without closing its engine.
+        self._thread.daemon = True
+
+    def begin(self, sql: str, parameters: Sequence[Any], ended: Ended) -> None:
+        """Begins a statement; see `Connection.begin`.
+
+        aiosqlite's own way takes a task to begin with, and a future and one more step of the task to end with.
+        """
+        if not self._running or self._connection is None:
+            raise ValueError("the connection is closed")
+        # The thread holds on to what it ran until it has something else to run: that must not be what was written.
+        job = [(asyncio.get_running_loop(), sql, parameters, ended)]
+        self._tx.put_nowait((None, lambda: self._run(*job.pop())))
+
+    def _run(self, loop: asyncio.AbstractEventLoop, sql: str, parameters: Sequence[Any], ended: Ended) -> None:
+        loop.call_soon_threadsafe(ended, self._failure(sql, parameters))
+
+    def _failure(self, sql: str, parameters: Sequence[Any]) -> Exception | None:
+        """Runs a statement and returns what it failed with."""
+        try:
+            self._conn.execute(sql, parameters).fetchall()
+        except Exception as error:
+            return error
+        return None
+
+
+async def connect_aiosqlite(uri: str) -> Connection:
+    """Opens a connection in a thread of its own."""
+    connection = ThreadedConnection(uri)
+    await connection
+    return connection

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import sqlite3
+import weakref
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from parlatory.storage.connection import Connection, connect_aiosqlite
+
+
+@pytest.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    opened = await connect_aiosqlite(f"file:{tmp_path / 'file'}?mode=rwc")
+    await opened.executescript("CREATE TABLE t (x UNIQUE)")
+    yield opened
+    await opened.close()
+
+
+class Ending:
+    """Is what becomes of a statement."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.told = asyncio.Event()
+
+    def ended(self, error: Exception | None) -> None:
+        self.error = error
+        self.told.set()
+
+
+async def test_statements_run_in_the_order_in_which_they_were_begun(connection: Connection) -> None:
+    endings = [Ending() for _ in range(3)]
+    for number, ending in enumerate(endings):
+        connection.begin("INSERT INTO t VALUES (?)", (number,), ending.ended)
+    assert await connection.execute_fetchall("SELECT x FROM t") == [(0,), (1,), (2,)]
+    assert all(ending.told.is_set() for ending in endings), "each was told before what came behind it"
+    assert [ending.error for ending in endings] == [None] * 3
+
+
+async def test_what_a_statement_fails_with_is_told(connection: Connection) -> None:
+    for _ in range(2):
+        ending = Ending()
+        connection.begin("INSERT INTO t VALUES (?)", ("twice",), ending.ended)
+        assert not ending.told.is_set(), "it is told in a step of its own"
+        await ending.told.wait()
+    assert isinstance(ending.error, sqlite3.IntegrityError)
+    assert await connection.execute_fetchall("SELECT count(*) FROM t") == [(1,)]
+
+
+async def test_its_thread_keeps_nothing_of_what_it_ran(connection: Connection) -> None:
+    """Else a quiet engine would hold on to its last group, and the conversations in it."""
+    ending = Ending()
+    connection.begin("INSERT INTO t VALUES (?)", (1,), ending.ended)
+    await ending.told.wait()
+    freed = weakref.ref(ending)
+    del ending
+    gc.collect()
+    assert freed() is None
+
+
+async def test_one_that_is_closed_begins_nothing(tmp_path: Path) -> None:
+    connection = await connect_aiosqlite(f"file:{tmp_path / 'file'}?mode=rwc")
+    await connection.close()
+    with pytest.raises(ValueError, match="closed"):
+        connection.begin("SELECT 1", (), Ending().ended)
