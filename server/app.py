@@ -116,8 +116,9 @@ class Server:
         # All sockets, from their TCP connection to its end, and how many of them have not been let in yet.
         self._connections: set[Connection] = set()
         self._pending = 0
-        # How many of them each network has, and of those let in each principal.
+        # How many of them each network has, how many that are not let in, and of those let in each principal.
         self._by_network: Counter[str] = Counter()
+        self._pending_by_network: Counter[str] = Counter()
         self._by_principal: Counter[str] = Counter()
         self._warned_of_cookies = False
         self._listener: WebSocketServer | None = None
@@ -243,30 +244,38 @@ class Server:
     # -- sockets
 
     def joined(self, connection: Connection) -> None:
-        """Takes a socket in, or drops it where too many have not been let in yet."""
+        """Takes a socket in, or drops it where too many have not been let in yet, of all or of its network."""
+        network = network_of(connection.peer)
         self._connections.add(connection)
-        self._by_network[network_of(connection.peer)] += 1
+        self._by_network[network] += 1
         self._pending += 1
+        self._pending_by_network[network] += 1
         self.counters.accepted += 1
-        if self._pending > self.limits.pending:
+        others, of_network = self._pending - 1, self._pending_by_network[network] - 1
+        if others >= self.limits.pending or of_network >= self.limits.pending_per_address:
             self.counters.dropped += 1
-            logger.info("connection %s dropped: %d others wait to be let in", connection.id, self.limits.pending)
+            said = "connection %s dropped: %d others wait to be let in, %d of them from its address"
+            logger.info(said, connection.id, others, of_network)
             connection.transport.abort()
 
-    def admits(self, principal: str) -> bool:
+    def admits(self, connection: Connection, principal: str) -> bool:
         """Lets a socket of a principal in, unless that has too many."""
         if principal != ANYBODY and self._by_principal[principal] >= self.limits.sockets_per_principal:
             return False
         self._by_principal[principal] += 1
-        self._pending -= 1
+        self._no_longer_pending(connection)
         return True
+
+    def _no_longer_pending(self, connection: Connection) -> None:
+        self._pending -= 1
+        _count_off(self._pending_by_network, network_of(connection.peer))
 
     def left(self, connection: Connection) -> None:
         """Forgets a socket."""
         self._connections.discard(connection)
         _count_off(self._by_network, network_of(connection.peer))
         if connection.principal is None:
-            self._pending -= 1
+            self._no_longer_pending(connection)
         else:
             _count_off(self._by_principal, connection.principal.name)
 

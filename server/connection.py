@@ -430,7 +430,7 @@ class Connection(Socket):
             logger.info("connection %s is not let in", self.id)
             self.begin_shut(Shut(4401))
             return
-        if not self.app.admits(principal.name):
+        if not self.app.admits(self, principal.name):
             logger.info("connection %s is not let in: %r has too many sockets", self.id, principal.name)
             self.begin_shut(Shut(1013))
             return

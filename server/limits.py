@@ -38,6 +38,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             `anonymous`; more are refused with HTTP 429.
         sockets: sockets at a time; more are refused with HTTP 503.
         pending: sockets at a time that have not been let in yet; more are dropped.
+        pending_per_address: those of one address or /64 (as below), so that one does not hold all places.
         sockets_per_address: sockets at a time of one IPv4 address, or of one /64 of IPv6; more are refused with HTTP
             429. Behind a reverse proxy all sockets have its address.
         sockets_per_principal: sockets at a time of one principal; more are closed with 1013. Plain `anonymous`, which
@@ -74,6 +75,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     downloads_per_principal: int = 20
     sockets: int = 50_000
     pending: int = 2_000
+    pending_per_address: int = 1_000
     sockets_per_address: int = 10_000
     sockets_per_principal: int = 5_000
     frames_per_s: float = 10_000

@@ -307,6 +307,40 @@ async def test_sockets_that_have_not_been_let_in_have_a_limit(caplog: pytest.Log
         assert server._pending == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a machine has one loopback address")
+async def test_one_address_does_not_hold_the_places_of_all_that_have_not_been_let_in() -> None:
+    async with serving(limits=Limits(pending=4, pending_per_address=2)) as server:
+        with contextlib.ExitStack() as silent:
+
+            def comes(address: str) -> socket.socket:
+                one = socket.create_connection(("127.0.0.1", server.port), source_address=(address, 0))
+                one.setblocking(False)
+                return silent.enter_context(one)
+
+            async def is_dropped(one: socket.socket) -> bool:
+                try:
+                    return await asyncio.get_running_loop().sock_recv(one, 1) == b""
+                except ConnectionResetError:
+                    return True
+
+            ones = [comes("127.0.0.1") for _ in range(2)]
+            await until(lambda: server.pending == 2)
+            assert await is_dropped(comes("127.0.0.1"))
+            others = [comes("127.0.0.2") for _ in range(2)]
+            await until(lambda: server.pending == 4)
+            assert await is_dropped(comes("127.0.0.3")), "there are four"
+            for one in others:
+                one.close()
+            await until(lambda: server.pending == 2)
+            assert await is_dropped(comes("127.0.0.1"))
+            ones[0].close()
+            await until(lambda: server.pending == 1)
+            async with Peer.admitted(server) as peer:
+                await peer.barrier()
+        await until(lambda: server.pending == 0)
+        assert not server._pending_by_network
+
+
 async def test_an_address_has_a_limit_of_sockets() -> None:
     async with serving(limits=Limits(sockets_per_address=2)) as server, Peer.admitted(server) as first:
         async with Peer.admitted(server):
