@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -44,7 +45,7 @@ async def fetch_media(
     Raises:
         UnknownMedia: there are no such media, or the principal may not see them.
         TooLarge: they have more than `max_bytes`.
-        MediaFailed: the server refused, cannot be reached, or did not answer in time.
+        MediaFailed: the server refused, cannot be reached, did not answer in time, or sent something else.
     """
     if token is not None and NO_VISIBLE.search(token):
         raise MediaFailed(hash, "the token has characters that no header takes; nothing was sent")
@@ -55,6 +56,8 @@ async def fetch_media(
             if head.status != 200:
                 raise MediaFailed(hash, f"the server answered with HTTP {head.status}", head.status)
             data = await _body(head, reader, max_bytes)
+            if await asyncio.to_thread(lambda: sha256(data).hexdigest()) != hash:
+                raise MediaFailed(hash, "what came is something else")
             return Media(data=data, media_type=head.headers.get("content-type", "application/octet-stream"))
     except TimeoutError as error:
         raise MediaFailed(hash, f"they did not come within {timeout_s:g} s") from error

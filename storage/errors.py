@@ -35,6 +35,7 @@ __all__ = [
     "ClientIdConflict",
     "CodecError",
     "Conflict",
+    "CorruptMedia",
     "CorruptRow",
     "DataLocked",
     "HookError",
@@ -208,6 +209,15 @@ class CorruptRow(StorageError):
         self.conversation = conversation
         self.seq = seq
         self.reason = reason
+
+
+class CorruptMedia(StorageError):
+    """Says that the media `hash` of `conversation` are not what was stored. Its rows stay readable."""
+
+    def __init__(self, conversation: str, hash: str) -> None:
+        super().__init__(f"the media sha256:{hash} of {conversation!r} are not what was stored; run parlatory check")
+        self.conversation = conversation
+        self.hash = hash
 
 
 def kind_of(value: object) -> str:

@@ -16,7 +16,7 @@ from .convert.repair import Missing
 from .convert.windows import Window
 from .dialects import normalize
 from .engine import Batch, Committed, NewRow, Told
-from .errors import CodecError, Conflict, HookError, ReentrancyError, TooLarge, UnknownMedia
+from .errors import CodecError, Conflict, CorruptMedia, HookError, ReentrancyError, TooLarge, UnknownMedia
 from .media import (
     MEDIA_BYTES_MAX,
     PROMPT_MEDIA_BYTES_MAX,
@@ -368,6 +368,7 @@ class MessageLog:
         Raises:
             UnknownMedia: the conversation does not hold it.
             TooLarge: it has more than `max_bytes`.
+            CorruptMedia: it is not what was stored.
             ValueError: it is elsewhere, at a URL or a provider, or no ref at all.
             StorageError: it cannot be read.
         """
@@ -389,7 +390,10 @@ class MessageLog:
                 raise UnknownMedia(hash)
             pieces.append(more.data)
             read += len(more.data)
-        return Media(data=b"".join(pieces), media_type=blob.media_type)
+        data = b"".join(pieces)
+        if await asyncio.to_thread(_hash, data) != hash:
+            raise CorruptMedia(self.name, hash)
+        return Media(data=data, media_type=blob.media_type)
 
     async def put_media(
         self, data: bytes | bytearray | memoryview, media_type: str, *, max_bytes: int = MEDIA_BYTES_MAX
@@ -418,7 +422,7 @@ class MessageLog:
             data = bytes(memoryview(data))  # a copy: what can change while it is written is not what its hash says
         if len(data) > max_bytes:
             raise TooLarge("media", len(data), max_bytes)
-        hash = await asyncio.to_thread(lambda: sha256(data).hexdigest())
+        hash = await asyncio.to_thread(_hash, data)
         blobs = list(cut(hash, media_type, data))
         for index in range(0, len(blobs), UPLOAD_PIECES):  # so that others are not held up by one big write
             await self._partition.commit(Batch(uploads=blobs[index : index + UPLOAD_PIECES]))
@@ -555,7 +559,7 @@ class MessageLog:
         async def fetch(hash: str, max_bytes: int) -> Media | None:
             try:
                 return await self.media(hash, max_bytes=max_bytes)
-            except (UnknownMedia, TooLarge):
+            except (UnknownMedia, CorruptMedia, TooLarge):
                 return None
 
         messages = await resolve([row.message for row in rows], fetch, max_bytes=max_bytes)
@@ -570,3 +574,7 @@ def _rows_of(window: object) -> Sequence[StoredMessage]:
     if isinstance(window, Sequence) and all(isinstance(row, StoredMessage) for row in window):
         return window
     raise TypeError(f"window is a number of rows, or rows such as await log.last(5), not {window!r}"[:200])
+
+
+def _hash(data: bytes) -> str:
+    return sha256(data).hexdigest()

@@ -143,19 +143,22 @@ async def answering(answer: bytes | None, path: str = "/v1") -> AsyncIterator[Fa
         yield fake
 
 
-async def fetched(fake: Fake, token: str | None = None, timeout_s: float = DEADLINE_S) -> Media:
-    return await fetch_media(fake.url, NAME, HASH, token, max_bytes=10, timeout_s=timeout_s)
+async def fetched(
+    fake: Fake, token: str | None = None, timeout_s: float = DEADLINE_S, data: bytes | None = None
+) -> Media:
+    hash = HASH if data is None else sha256(data).hexdigest()
+    return await fetch_media(fake.url, NAME, hash, token, max_bytes=10, timeout_s=timeout_s)
 
 
 async def test_what_is_asked() -> None:
     answer = b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 3\r\nContent-Type:image/png\r\n\r\n123"
     async with answering(answer, "/chat/v1/") as fake:
-        assert await fetched(fake, "t0k") == Media(data=b"123", media_type="image/png")
+        assert await fetched(fake, "t0k", data=b"123") == Media(data=b"123", media_type="image/png")
         first, *headers = fake.asked.decode().split("\r\n")
-        assert first == f"GET /chat/v1/media/relay/ann%2F%C3%A9%20%3F%23%25/{HASH} HTTP/1.1"
+        assert first == f"GET /chat/v1/media/relay/ann%2F%C3%A9%20%3F%23%25/{sha256(b'123').hexdigest()} HTTP/1.1"
         assert "Authorization: Bearer t0k" in headers
         assert f"Host: {fake.url.split('/')[2]}" in headers
-        await fetched(fake)
+        await fetched(fake, data=b"123")
         assert b"Authorization" not in fake.asked
 
 
@@ -165,7 +168,7 @@ async def test_a_proxy_may_send_chunks() -> None:
         with pytest.raises(TooLarge):
             await fetched(fake)
     async with answering(head + b"3\r\n123\r\n2\r\n45\r\n0\r\n\r\n") as fake:
-        assert await fetched(fake) == Media(data=b"12345", media_type="application/octet-stream")
+        assert await fetched(fake, data=b"12345") == Media(data=b"12345", media_type="application/octet-stream")
 
 
 @pytest.mark.parametrize(
@@ -179,6 +182,7 @@ async def test_a_proxy_may_send_chunks() -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n123", "3 bytes read", None),
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 40_000, "a line over", None),
         (b"HTTP/1.1 200 OK\r\n" + b"".join(b"X%d: y\r\n" % index for index in range(200)), "too many headers", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n123", "something else", None),
         (b"", "0 bytes read", None),
     ],
 )

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from parlatory.storage import (
     Batch,
     CodecError,
     Conflict,
+    CorruptMedia,
     Engine,
     File,
     Image,
@@ -438,6 +440,31 @@ async def test_an_upload_does_not_hold_up_others(partition: Partition, log: Mess
     await asyncio.gather(log.put_media(data, "a/b"), log.append(user_message("hi")))
     assert max(sizes) <= 1 << 20
     assert sum(sizes) == len(data)
+
+
+class Rotten(Trimmed):
+    """Stands in front of a partition whose media have rotted."""
+
+    async def media(self, hash: str, start: int = 0) -> Blob | None:
+        return Blob(hash=hash, media_type="image/png", size=len(PNG), start=0, data=PNG[:-1] + b"!")
+
+
+async def test_media_that_are_not_what_was_stored() -> None:
+    with pytest.raises(CorruptMedia, match="parlatory check") as corrupt:
+        await MessageLog(Rotten()).media(HASH)
+    assert (corrupt.value.conversation, corrupt.value.hash) == ("bot/a", HASH)
+
+
+async def test_a_prompt_does_without_media_that_are_corrupt() -> None:
+    engine = await open_engine("memory:")
+    log = MessageLog(await engine.partition("bot/a"))
+    await log.append(user_message([Text(text="look"), picture(media_type="image/png")]))
+    assert isinstance(engine, MemoryEngine)
+    for media in engine._tables[1].media.values():
+        media.pieces = {start: replace(blob, data=b"!" * len(blob.data)) for start, blob in media.pieces.items()}
+    asked = str(await log.to_openai())
+    assert "look" in asked and "!!!" not in asked
+    await engine.close()
 
 
 async def test_a_prompt_does_without_media_that_are_gone() -> None:
