@@ -291,9 +291,9 @@ class Committer:
         """Begins with the next group behind one that was attended to."""
         self._task = None
         if attended.cancelled() or attended.exception():  # by the end of the loop; the disk may be writing still
-            failure = StorageFailed("the event loop was ended in the middle of a commit")
-            self._stop(failure)
-            self._fail(items, failure)
+            self.failed = StorageFailed("the event loop was ended while storage was at work")
+            logger.warning("nothing more is written: %s", self.failed)
+            self._fail(items, self.failed)
         self._begin()
 
     async def _attended(self, items: list[Item], error: Exception | None) -> None:
