@@ -98,7 +98,7 @@ class TurnLane:
         self._cancelling: set[asyncio.Task[None]] = set()
         # No handler begins any more.
         self._interrupted = False
-        # The instance is being let go, and nothing else is being done.
+        # The instance is being let go, or will be before anything else is done.
         self.leaving = False
         # Storage did not answer the last look; the next one is by the timer, or by the next message.
         self._stalled = False
@@ -581,8 +581,8 @@ class TurnLane:
         return self._instance
 
     async def _drop(self) -> None:
-        instance = self._instance
-        if instance is not None:
+        if (instance := self._instance) is not None:
+            self.leaving = True
             try:
                 handler = self._new_handler("on_stop")
                 with self._limit("on_stop", self.agent.method_timeout_s):

@@ -183,12 +183,15 @@ class Committer:
         """Begins with the next group, if there is one."""
         self._beginning = None
         items = self._take()
+        while items and self.failed is not None:
+            self._fail(items, self.failed)
+            items = self._take()
         if not items:
             self._idle.set()
             return
         self._idle.clear()
         error: Exception | None = None
-        if self.failed is None and not any([item.asks for item in items]):
+        if not any([item.asks for item in items]):
             try:
                 plan = self._planned(items, {}, ())
                 if plan.group:
@@ -227,22 +230,23 @@ class Committer:
         if error is not None:
             self._attend(items, error)
             return
+        took = asyncio.get_running_loop().time() - begun
         after = self._settle(plan)
         if not self._queue:
             after, before = [], after
             _call(before)
-        self._count(plan, begun)
+        self._count(plan, took)
         if self._disk.untidy:
             self._attend([])
         else:
             self._begin()
         _call(after)
 
-    def _count(self, plan: Plan, begun: float) -> None:
+    def _count(self, plan: Plan, took: float) -> None:
         self._troubled = False
         self.groups += 1
         self.rows += len(plan.group.rows)
-        self.commits.observe(asyncio.get_running_loop().time() - begun)
+        self.commits.observe(took)
         if plan.group.stale is not None:
             self._sweep_at = plan.group.stale + self._media_unused_us + SWEEP_S * 1_000_000
 
@@ -264,9 +268,10 @@ class Committer:
             if item.told is not None and not outcome.duplicate:
                 try:
                     item.told(outcome)
-                except Exception as error:  # the teller's fault, which only its appender can judge
+                except BaseException as error:  # the teller's fault, which only its appender can judge
                     if not _reject(item.future, error):
                         logger.exception("telling of %r failed, its appender is gone", item.partition)
+                    _let_end(error)
                     continue
             if not item.future.done():
                 item.future.set_result(outcome)
@@ -279,23 +284,29 @@ class Committer:
         """Deals with a group that failed, or has to be looked up, and with the disk; then the next one has its turn."""
         attending = self._attended(items, error)
         self._task = asyncio.get_running_loop().create_task(attending, name="parlatory committer")
+        # The task itself could not do it: one that is cancelled before it begins does nothing.
+        self._task.add_done_callback(partial(self._go_on, items))
+
+    def _go_on(self, items: list[Item], attended: asyncio.Task[None]) -> None:
+        """Begins with the next group behind one that was attended to."""
+        self._task = None
+        if attended.cancelled() or attended.exception():  # by the end of the loop; the disk may be writing still
+            self.failed = StorageFailed("the event loop was ended while storage was at work")
+            logger.warning("nothing more is written: %s", self.failed)
+            self._fail(items, self.failed)
+        self._begin()
 
     async def _attended(self, items: list[Item], error: Exception | None) -> None:
-        attending = self._task
-        assert attending is not None
+        if items:
+            await self._commit(items, error)
+        if self.failed is not None:  # to tidy up is to write, and to flush what may not be flushed again
+            return
         try:
-            if items:
-                await self._commit(items, error)
-            try:
-                await self._disk.tidy()
-            except StorageFailed as failure:
-                self._stop(failure)
-            except Exception:  # what goes wrong between groups is no reason to write no more of them
-                logger.exception("storage was not tidied up")
-        finally:
-            self._task = None
-            if not attending.cancelling():  # which only the end of the loop brings
-                self._begin()
+            await self._disk.tidy()
+        except StorageFailed as failure:
+            self._stop(failure)
+        except Exception:  # what goes wrong between groups is no reason to write no more of them
+            logger.exception("storage was not tidied up")
 
     async def _commit(self, items: list[Item], error: Exception | None = None) -> None:
         """Writes items as one group and settles them; where the group is refused, finds out who is to blame.
@@ -353,7 +364,7 @@ class Committer:
             written: asyncio.Future[None] = loop.create_future()
             self._disk.write(plan.group, partial(_resolve, written))
             await written
-            self._count(plan, begun)
+            self._count(plan, loop.time() - begun)
         return plan
 
     def _stop(self, error: StorageFailed) -> None:
@@ -373,9 +384,20 @@ def _call(calls: list[Callable[[], object]]) -> None:
     for call in calls:
         try:
             call()
-        except Exception as error:  # as the loop does with what it calls
+        except BaseException as error:  # as the loop does with what it calls
             context = {"message": f"{call!r} failed behind a commit", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
+            _let_end(error)
+
+
+def _let_end(error: BaseException) -> None:
+    """Lets what ends a process end the loop, in a step of its own: a group is settled whole."""
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        asyncio.get_running_loop().call_soon(_raise, error)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _resolve(future: asyncio.Future[None], error: Exception | None) -> None:
@@ -386,12 +408,12 @@ def _resolve(future: asyncio.Future[None], error: Exception | None) -> None:
             future.set_exception(error)
 
 
-def _reject(future: asyncio.Future[Committed], error: Exception) -> bool:
+def _reject(future: asyncio.Future[Committed], error: BaseException) -> bool:
     """Gives a future its error, unless nobody waits for it any more."""
     if future.done():
         return False
-    if isinstance(error, StopIteration):  # which a future cannot hold
-        error, cause = RuntimeError("told raised StopIteration"), error
+    if isinstance(error, StopIteration) or not isinstance(error, Exception):  # which would not come out as an error
+        error, cause = RuntimeError(f"told raised {type(error).__name__}"), error
         error.__cause__ = cause
     future.set_exception(error)
     return True

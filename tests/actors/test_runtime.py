@@ -429,6 +429,36 @@ async def test_an_agent_that_is_being_let_go_when_the_runtime_ends_has_the_time_
         await draining
 
 
+async def test_so_has_one_that_makes_room_for_another(engine: Engine) -> None:
+    stopping, leave, running = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    said: list[str] = []
+
+    class Bot(Agent):
+        async def on_message(self, message: StoredMessage) -> None:
+            running.set()
+            await leave.wait()
+
+        async def on_stop(self) -> None:
+            leave.clear()
+            stopping.set()
+            await leave.wait()
+            said.append(self.name)
+
+    runtime = Runtime(engine, [Bot], max_resident=1, stop_grace_s=60)
+    await runtime.get("bot", "gone").append(user_message("hi"))
+    await running.wait()
+    await runtime.get("bot", "next").append(user_message("hi"))
+    await steps(10)
+    leave.set()
+    await stopping.wait()
+    closing = asyncio.create_task(runtime.close())
+    await steps(10)
+    assert not closing.done()
+    leave.set()
+    await closing
+    assert said == ["gone"]
+
+
 async def test_an_agent_whose_on_stop_hangs_is_cut_off(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     ended: list[str] = []
 

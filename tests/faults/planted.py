@@ -79,7 +79,7 @@ FAULTS = (
                 "        return record.hub.subscribe(sink, principal, self.head)\n",
             ),
         ),
-        3,
+        14,
     ),
     Fault(
         "subscribe, then send history",
@@ -115,7 +115,7 @@ FAULTS = (
                 "        return record.hub.subscribe(sink, principal, self.head)\n",
             ),
         ),
-        2,
+        14,
     ),
     Fault(
         "ack before commit",

@@ -25,72 +25,14 @@ from parlatory.storage import (
     open_engine,
     user_message,
 )
-from parlatory.storage.committer import Committer, Constraint, Done, Refused
-from parlatory.storage.group import ClientKey, First, Group, MediaKey
+from parlatory.storage.committer import Committer, Constraint, Refused
+from parlatory.storage.group import ClientKey, First
 from parlatory.storage.instants import now_us
 from parlatory.storage.memory import MemoryEngine
 from parlatory.storage.sqlite import SqliteEngine
 
 from .batches import blob, partition, row, rows, seqs, with_media
-
-
-class FakeDisk:
-    """Keeps nothing but counts, and writes when the test says so. Unlike a disk it is either all gate or none.
-
-    Attributes:
-        errors: what the next writes fail with, in order; None lets one through.
-        refuses: what the next writes raise at once.
-        tidy_errors: the same for `tidy`.
-        taken: client keys that are on disk.
-        media: media that are on disk, whole.
-    """
-
-    def __init__(self) -> None:
-        self.groups: list[Group] = []
-        self.errors: list[Exception | None] = []
-        self.refuses: list[Exception] = []
-        self.tidy_errors: list[Exception] = []
-        self.taken: dict[ClientKey, First] = {}
-        self.finds: list[Sequence[ClientKey]] = []
-        self.media: set[MediaKey] = set()
-        self.asked: list[Sequence[MediaKey]] = []
-        self.keys = 0
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.writing = asyncio.Event()
-
-    def free_key(self) -> int:
-        return self.keys + 1
-
-    def write(self, group: Group, done: Done) -> None:
-        if self.refuses:
-            raise self.refuses.pop(0)
-        self.writing.set()
-        self.task = asyncio.ensure_future(self._write(group, done))
-
-    async def _write(self, group: Group, done: Done) -> None:
-        await self.gate.wait()
-        error = self.errors.pop(0) if self.errors else None
-        if error is None:
-            self.keys += len(group.names)
-            self.groups.append(group)
-        done(error)
-
-    async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
-        self.finds.append(wanted)
-        return {key: self.taken[key] for key in wanted if key in self.taken}
-
-    async def held(self, wanted: Sequence[MediaKey]) -> set[MediaKey]:
-        self.asked.append(wanted)
-        return self.media & set(wanted)
-
-    @property
-    def untidy(self) -> bool:
-        return bool(self.tidy_errors)
-
-    async def tidy(self) -> None:
-        if self.tidy_errors:
-            raise self.tidy_errors.pop(0)
+from .fake_disk import FakeDisk
 
 
 @pytest.fixture
@@ -185,19 +127,44 @@ async def test_a_batch_of_nothing(disk: FakeDisk) -> None:
     assert (disk.groups, committer.groups) == ([], 0)
 
 
-async def test_the_end_of_the_loop_in_the_middle_of_trouble(disk: FakeDisk) -> None:
-    """Nothing begins any more where the task that deals with trouble is cancelled; there is nobody else to do it."""
+@pytest.mark.parametrize("steps", [0, 1])
+async def test_the_end_of_the_loop_in_the_middle_of_trouble(disk: FakeDisk, steps: int) -> None:
+    """What became of the group is not known where the task that deals with trouble is cancelled: nothing is written."""
     committer, a = Committer(disk), partition(key=1)
     disk.gate.clear()
-    future = committer.submit(a, Batch(rows=[row(client_id="c")], expected_seq=0), None)
-    await disk.writing.wait()
+    asking = committer.submit(a, Batch(rows=[row(client_id="c")], expected_seq=0), None)
+    committer.begin()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    behind = committer.submit(a, rows("x"), None)
     task = committer._task
     assert task is not None
     task.cancel()
-    await asyncio.wait({task})
+    await committer.close()
+    assert isinstance(asking.exception(), StorageFailed)
+    assert isinstance(behind.exception(), StorageFailed)
+    assert asyncio.all_tasks() - {asyncio.current_task(), *disk.tasks} == set()
     disk.gate.set()
-    await asyncio.wait({disk.task})
-    assert not future.done()
+    await asyncio.gather(*disk.tasks)
+
+
+def test_the_end_of_the_process_in_the_middle_of_trouble() -> None:
+    class EndingDisk(FakeDisk):
+        async def find(self, wanted: Sequence[ClientKey]) -> dict[ClientKey, First]:
+            raise KeyboardInterrupt
+
+    with asyncio.Runner() as runner:
+
+        async def begun() -> tuple[Committer, asyncio.Future[Committed]]:
+            committer = Committer(EndingDisk())
+            asking = Batch(rows=[row(client_id="c")], expected_seq=0)
+            return committer, committer.submit(partition(), asking, None)
+
+        committer, future = runner.run(begun())
+        with pytest.raises(KeyboardInterrupt):
+            runner.get_loop().run_until_complete(asyncio.Event().wait())
+        runner.run(committer.close())
+        assert isinstance(future.exception(), StorageFailed)
 
 
 async def test_groups_have_caps(disk: FakeDisk) -> None:
@@ -375,6 +342,25 @@ async def test_a_failed_flush_between_groups_stops_everything(disk: FakeDisk) ->
     assert committer.failed is not None
 
 
+async def test_a_failed_flush_is_the_last_thing_that_is_done_to_a_disk(disk: FakeDisk) -> None:
+    """Tidying up flushes too, and a second flush that succeeds says nothing about the first."""
+    committer, a = Committer(disk, group_rows_max=1), partition()
+    disk.tidy_errors = [StorageFailed("flush"), RuntimeError("tidied up again")]
+    found = await asyncio.gather(*(committer.submit(a, rows(text), None) for text in "abc"), return_exceptions=True)
+    assert [type(one) for one in found] == [Committed, StorageFailed, StorageFailed]
+    assert (len(disk.groups), disk.tidied) == (1, 1)
+
+
+async def test_a_flush_that_fails_in_a_group_is_followed_by_nothing(disk: FakeDisk) -> None:
+    committer, a = Committer(disk), partition()
+    disk.errors = [StorageFailed("flush")]
+    disk.tidy_errors = [RuntimeError("tidied up")]
+    with pytest.raises(StorageFailed):
+        await committer.commit(a, rows("a"), None)
+    await committer.close()
+    assert disk.tidied == 0
+
+
 async def test_any_other_fault_between_groups_does_not(disk: FakeDisk, caplog: pytest.LogCaptureFixture) -> None:
     committer, a = Committer(disk, group_rows_max=1), partition()
     disk.tidy_errors = [RuntimeError("what")]
@@ -411,6 +397,75 @@ async def test_a_teller_that_raises_stop_iteration(disk: FakeDisk) -> None:
         await committer.commit(a, rows("a"), fail)
     assert isinstance(caught.value.__cause__, StopIteration)
     assert (await committer.commit(a, rows("b"), None)).seq == 2
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_a_teller_that_is_cancelled(disk: FakeDisk, asks: bool) -> None:
+    """It asks for a future that is cancelled, say: all others are told, and what they put off is done."""
+    committer, a = Committer(disk), partition()
+    said: list[object] = []
+
+    def tell(committed: Committed) -> None:
+        committer.after_telling(lambda: said.append(committed.seq))
+        if committed.seq == 1:
+            raise asyncio.CancelledError
+
+    batches = [Batch(rows=[row(client_id="c")], expected_seq=0) if asks else rows("a"), rows("b")]
+    found = await asyncio.gather(*(committer.submit(a, batch, tell) for batch in batches), return_exceptions=True)
+    assert isinstance(found[0], RuntimeError)
+    assert isinstance(found[0].__cause__, asyncio.CancelledError)
+    assert isinstance(found[1], Committed)
+    assert said == [1, 2]
+    assert (await committer.commit(a, rows("c"), tell)).seq == 3
+    await committer.close()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_teller_that_ends_the_process(late: bool) -> None:
+    """The loop ends with it, in a step of its own; whoever runs the loop once more, to close, gets what is due."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+
+        async def begun() -> tuple[Committer, list[asyncio.Future[Committed]]]:
+            committer, a = Committer(FakeDisk()), partition()
+
+            def end() -> None:
+                raise SystemExit(3)
+
+            def tell(committed: Committed) -> None:
+                if committed.seq == 1:
+                    committer.after_telling(end) if late else end()
+
+            return committer, [committer.submit(a, rows(text), tell) for text in "ab"]
+
+        committer, (first, second) = runner.run(begun())
+        with pytest.raises(SystemExit):
+            loop.run_until_complete(asyncio.Event().wait())
+        runner.run(committer.close())
+        assert second.result().seq == 2
+        if late:
+            assert first.result().seq == 1
+        else:
+            assert isinstance(first.exception(), RuntimeError)
+        assert (committer.groups, committer.rows) == (1, 2)
+
+
+async def test_how_long_a_group_took_is_known_before_anybody_is_told(
+    disk: FakeDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What subscribers do when they are told is no part of a commit."""
+    committer, a = Committer(disk), partition()
+    now = 0.0
+
+    def tell(_: Committed) -> None:
+        nonlocal now
+        now += 1.0
+        committer.after_telling(lambda: None)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    await committer.commit(a, rows("x"), tell)
+    await committer.commit(a, Batch(rows=[row(client_id="c")], expected_seq=1), tell)
+    assert (now, committer.commits.count, committer.commits.total_s) == (2.0, 2, 0.0)
 
 
 async def test_whom_a_cancelled_appender_lets_down(disk: FakeDisk) -> None:
