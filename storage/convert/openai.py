@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.json import Encoder
@@ -13,8 +13,8 @@ from ..rows import StoredMessage
 from .labels import Labels, speaker
 from .media import Medium, data_url, medium
 from .notes import Note
-from .outputs import media_in, output_text
-from .turns import Call, Turn, arguments, media_note, turns
+from .outputs import output_text
+from .turns import Call, Turn, arguments, media_note, shown_behind, turns
 
 __all__ = ["DETAILS", "IMAGE_TYPES", "NAME", "NO_NAME", "arguments_text", "call_dict", "joined_text", "render"]
 
@@ -50,8 +50,8 @@ def render(rows: Sequence[StoredMessage], notes: list[Note], system_role: str = 
         if turn.row.message.name is not None and (name := speaker(turn.row, notes)):
             message["name"] = name
         messages.append(message)
-        if turn.calls:
-            messages += _results(turn, notes)
+        messages += (_result(call) for call in turn.calls)
+        messages += shown_behind(turn, _part, notes)
     return {"messages": messages}
 
 
@@ -90,14 +90,8 @@ def arguments_text(call: Call, seq: int, notes: list[Note]) -> str:
     return _encode(arguments(call, seq, notes)).decode()
 
 
-def _results(turn: Turn, notes: list[Note]) -> Iterable[dict[str, Any]]:
-    pictures: list[dict[str, Any]] = []
-    for call in turn.calls:
-        yield {"role": "tool", "tool_call_id": call.id, "content": output_text(call.output)}
-        pictures += (_part(turn.row, part, notes) for part in media_in(call.output))
-    if pictures:
-        notes.append(Note("media_moved", "what results show follows them as a user message", turn.row.seq))
-        yield {"role": "user", "content": pictures}
+def _result(call: Call) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call.id, "content": output_text(call.output)}
 
 
 def _part(row: StoredMessage, part: object, notes: list[Note]) -> dict[str, Any]:
