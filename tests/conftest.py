@@ -1,13 +1,15 @@
-"""What holds for every test: a blocking call of the product on the event loop fails it."""
+"""What holds for every test: a blocking call on the event loop fails it. And an engine for those that want one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from blockbuster import BlockBuster, BlockingError
 from hypothesis import settings
+
+from parlatory.storage import Engine, open_engine
 
 # The time of one example says more about the machine than about the code.
 settings.register_profile("parlatory", settings(), deadline=None)
@@ -48,3 +50,17 @@ def nothing_blocks(
     finally:
         blockbuster.deactivate()
     assert not blocked, f"blocking calls on the event loop: {', '.join(blocked)}"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def engine_kind(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+async def engine(engine_kind: str, tmp_path: Path) -> AsyncIterator[Engine]:
+    """An engine of each kind, fresh for each test and closed after it."""
+    opened = await open_engine("memory:" if engine_kind == "memory" else f"sqlite:///{tmp_path / 'data'}")
+    yield opened
+    await opened.close()

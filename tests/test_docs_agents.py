@@ -17,7 +17,7 @@ import pytest
 from parlatory.actors import Agent, TurnBusy, TurnTold
 from parlatory.actors.approvals import approval
 from parlatory.actors.turn_marks import ATTEMPT
-from parlatory.storage import Batch, Engine, assistant_message, new_row, open_engine
+from parlatory.storage import Batch, Engine, assistant_message, new_row
 
 from .actors.fakes import Recorder, new_user_row, until
 from .actors.play import NAME, Play
@@ -42,10 +42,8 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    opened = await open_engine("memory:")
-    yield opened
-    await opened.close()
+def engine_kind() -> str:
+    return "memory"
 
 
 def bot(agent: type[Agent], **attributes: Any) -> type[Agent]:
@@ -171,9 +169,7 @@ async def test_what_clients_see(page: ModuleType) -> None:
     assert lines[-1] == ("turn", 1, "done")
 
 
-async def test_the_embedded_server_drains(
-    page: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_embedded_server_drains(page: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     running = asyncio.ensure_future(page.main(port=0))
     await until(lambda: (tmp_path / "data" / "parlatory.sqlite").exists())

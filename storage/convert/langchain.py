@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..messages import File, Image, Text
@@ -11,8 +11,8 @@ from .labels import portable_labels, speaker
 from .media import Medium, medium
 from .notes import Note
 from .openai import joined_text
-from .outputs import failed, media_in, output_text
-from .turns import Call, Turn, arguments, media_note, turns
+from .outputs import failed, output_text
+from .turns import Call, arguments, media_note, shown_behind, turns
 
 __all__ = ["render"]
 
@@ -44,8 +44,8 @@ def render(rows: Sequence[StoredMessage], notes: list[Note]) -> dict[str, Any]:
         if turn.calls:
             message["tool_calls"] = [_call(call, turn.row.seq, notes) for call in turn.calls]
         messages.append(message)
-        if turn.calls:
-            messages += _results(turn, notes)
+        messages += (_result(call) for call in turn.calls)
+        messages += shown_behind(turn, _block, notes)
     return {"messages": messages}
 
 
@@ -53,21 +53,14 @@ def _call(call: Call, seq: int, notes: list[Note]) -> dict[str, Any]:
     return {"type": "tool_call", "id": call.id, "name": call.name, "args": arguments(call, seq, notes)}
 
 
-def _results(turn: Turn, notes: list[Note]) -> Iterable[dict[str, Any]]:
-    shown: list[dict[str, Any]] = []
-    for call in turn.calls:
-        output = call.output
-        yield {
-            "role": "tool",
-            "tool_call_id": call.id,
-            "name": call.name,
-            "status": "error" if failed(output) else "success",
-            "content": output_text(output),
-        }
-        shown += (_block(turn.row, part, notes) for part in media_in(output))
-    if shown:
-        notes.append(Note("media_moved", "what results show follows them as a user message", turn.row.seq))
-        yield {"role": "user", "content": shown}
+def _result(call: Call) -> dict[str, Any]:
+    return {
+        "role": "tool",
+        "tool_call_id": call.id,
+        "name": call.name,
+        "status": "error" if failed(call.output) else "success",
+        "content": output_text(call.output),
+    }
 
 
 def _block(row: StoredMessage, part: object, notes: list[Note]) -> dict[str, Any]:

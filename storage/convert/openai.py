@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.json import Encoder
@@ -13,17 +13,17 @@ from ..rows import StoredMessage
 from .labels import Labels, speaker
 from .media import Medium, data_url, medium
 from .notes import Note
-from .outputs import media_in, output_text
-from .turns import Call, Turn, arguments, media_note, turns
+from .outputs import output_text
+from .turns import Call, Turn, arguments, media_note, shown_behind, turns
 
-__all__ = ["IMAGE_TYPES", "call_dict", "joined_text", "render"]
+__all__ = ["DETAILS", "IMAGE_TYPES", "NAME", "NO_NAME", "arguments_text", "call_dict", "joined_text", "render"]
 
 IMAGE_TYPES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+DETAILS = frozenset({"auto", "low", "high", "original"})
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-_DETAILS = frozenset({"auto", "low", "high", "original"})
 _ID = re.compile(r"[!-~]{1,40}")
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 _encode = Encoder().encode
 
@@ -37,7 +37,7 @@ def render(rows: Sequence[StoredMessage], notes: list[Note], system_role: str = 
         system_role: the role of system messages, `system` or `developer`.
     """
     messages: list[dict[str, Any]] = []
-    for turn in turns(rows, Labels(_ID, _NAME, _NO_NAME, notes), notes):
+    for turn in turns(rows, Labels(_ID, NAME, NO_NAME, notes), notes):
         if turn.role == "assistant":
             message = _assistant(turn, notes)
         else:
@@ -50,8 +50,8 @@ def render(rows: Sequence[StoredMessage], notes: list[Note], system_role: str = 
         if turn.row.message.name is not None and (name := speaker(turn.row, notes)):
             message["name"] = name
         messages.append(message)
-        if turn.calls:
-            messages += _results(turn, notes)
+        messages += (_result(call) for call in turn.calls)
+        messages += shown_behind(turn, _part, notes)
     return {"messages": messages}
 
 
@@ -80,19 +80,18 @@ def joined_text(turn: Turn, notes: list[Note]) -> str:
 
 
 def call_dict(call: Call, seq: int, notes: list[Note]) -> dict[str, Any]:
-    """Returns a tool call in OpenAI's form, its arguments as JSON text."""
-    text = _encode(arguments(call, seq, notes)).decode()
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": text}}
+    """Returns a tool call in OpenAI's form."""
+    function = {"name": call.name, "arguments": arguments_text(call, seq, notes)}
+    return {"id": call.id, "type": "function", "function": function}
 
 
-def _results(turn: Turn, notes: list[Note]) -> Iterable[dict[str, Any]]:
-    pictures: list[dict[str, Any]] = []
-    for call in turn.calls:
-        yield {"role": "tool", "tool_call_id": call.id, "content": output_text(call.output)}
-        pictures += (_part(turn.row, part, notes) for part in media_in(call.output))
-    if pictures:
-        notes.append(Note("media_moved", "what results show follows them as a user message", turn.row.seq))
-        yield {"role": "user", "content": pictures}
+def arguments_text(call: Call, seq: int, notes: list[Note]) -> str:
+    """Returns the arguments of a call as JSON text."""
+    return _encode(arguments(call, seq, notes)).decode()
+
+
+def _result(call: Call) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call.id, "content": output_text(call.output)}
 
 
 def _part(row: StoredMessage, part: object, notes: list[Note]) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def _medium(found: Medium, part: Image | File) -> dict[str, Any] | None:
         if found.data is not None and found.type not in IMAGE_TYPES:
             return None
         image = {"url": found.url or data_url(found)}
-        if part.detail in _DETAILS:
+        if part.detail in DETAILS:
             image["detail"] = part.detail
         return {"type": "image_url", "image_url": image}
     if found.data is None:

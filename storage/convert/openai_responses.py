@@ -6,26 +6,19 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec.json import Encoder
-
 from ..messages import ContentOutput, File, Image, Reasoning, Text, ToolOutput
 from ..rows import StoredMessage
 from .labels import Labels
 from .media import Medium, data_url, medium
 from .notes import Note
-from .openai import IMAGE_TYPES
+from .openai import DETAILS, IMAGE_TYPES, NAME, NO_NAME, arguments_text
 from .outputs import output_text
-from .turns import Call, Turn, arguments, media_note, turns
+from .turns import Call, Turn, media_note, turns
 
 __all__ = ["render"]
 
-_DETAILS = frozenset({"auto", "low", "high", "original"})
 _ID = re.compile(r"[!-~]{1,64}")
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _REASONING_ID = re.compile(r"rs[!-~]{0,62}")
-
-_encode = Encoder().encode
 
 
 def render(rows: Sequence[StoredMessage], notes: list[Note], system_role: str = "system") -> dict[str, Any]:
@@ -38,7 +31,7 @@ def render(rows: Sequence[StoredMessage], notes: list[Note], system_role: str = 
     """
     items: list[dict[str, Any]] = []
     thought: set[str] = set()  # the ids of reasoning items
-    for turn in turns(rows, Labels(_ID, _NAME, _NO_NAME, notes), notes):
+    for turn in turns(rows, Labels(_ID, NAME, NO_NAME, notes), notes):
         if turn.role == "assistant":
             _said(turn, items, thought, notes)
             items += (_output(turn.row, call, notes) for call in turn.calls)
@@ -82,7 +75,7 @@ def _said(turn: Turn, items: list[dict[str, Any]], thought: set[str], notes: lis
         reasoning.clear()
         if type(part) is Call:
             say()
-            text = _encode(arguments(part, turn.row.seq, notes)).decode()
+            text = arguments_text(part, turn.row.seq, notes)
             items.append({"type": "function_call", "call_id": part.id, "name": part.name, "arguments": text})
         else:
             assert isinstance(part, Text)
@@ -130,7 +123,7 @@ def _medium(found: Medium, part: Image | File) -> dict[str, Any] | None:
     if found.kind == "image":
         if found.data is not None and found.type not in IMAGE_TYPES:
             return None
-        image = {"type": "input_image", "detail": part.detail if part.detail in _DETAILS else "auto"}
+        image = {"type": "input_image", "detail": part.detail if part.detail in DETAILS else "auto"}
         if found.id is not None:
             return image | {"file_id": found.id}
         return image | {"image_url": found.url or data_url(found)}

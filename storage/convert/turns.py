@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import MsgspecError
@@ -23,8 +23,20 @@ from ..rows import StoredMessage
 from .labels import Labels
 from .media import placeholder
 from .notes import Note
+from .outputs import media_in
 
-__all__ = ["OPENING", "Call", "Part", "Turn", "arguments", "later_system", "media_note", "option", "turns"]
+__all__ = [
+    "OPENING",
+    "Call",
+    "Part",
+    "Turn",
+    "arguments",
+    "later_system",
+    "media_note",
+    "option",
+    "shown_behind",
+    "turns",
+]
 
 _JSON: Decoder[Any] = Decoder()
 
@@ -148,6 +160,17 @@ def media_note(row: StoredMessage, part: Image | File, notes: list[Note]) -> str
     text = placeholder(part)
     notes.append(Note("media_as_text", f"{text} stands for a medium that cannot be sent", row.seq))
     return text
+
+
+def shown_behind(
+    turn: Turn, show: Callable[[StoredMessage, Image | File, list[Note]], JsonObject], notes: list[Note]
+) -> list[JsonObject]:
+    """Returns what the results of a turn show as a message of the user, if they show anything: they hold text only."""
+    shown = [show(turn.row, part, notes) for call in turn.calls for part in media_in(call.output)]
+    if not shown:
+        return []
+    notes.append(Note("media_moved", "what results show follows them as a user message", turn.row.seq))
+    return [{"role": "user", "content": shown}]
 
 
 def option(part: Any, provider: str, name: str) -> Any:

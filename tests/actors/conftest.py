@@ -1,24 +1,25 @@
-"""Engines of both kinds, fresh for each test and closed after it."""
+"""The clock of the loop, and a hub in a room of its own."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from parlatory.storage import Engine, open_engine
+from parlatory.storage import Engine
 
-from .fakes import Clock
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
-    opened = await open_engine("memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'data'}")
-    yield opened
-    await opened.close()
+from .fakes import Clock, GatedLog, steps
+from .room import NAME, Room
 
 
 @pytest.fixture
 async def clock() -> Clock:
     return Clock()
+
+
+@pytest.fixture
+async def room(engine: Engine) -> AsyncIterator[Room]:
+    room = Room(GatedLog(await engine.partition(NAME)))
+    yield room
+    room.hub.close()
+    await steps(2)

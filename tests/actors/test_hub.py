@@ -1,47 +1,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
-from parlatory.actors import Closed, Event, Live, Presence, RowsTold, Signal, TurnTold
+from parlatory.actors import Closed, Event, Live, Presence, RowsTold, Signal
 from parlatory.actors import hub as hub_module
-from parlatory.actors.hub import Hub, Subscription
+from parlatory.actors.hub import Subscription
 from parlatory.actors.row_runs import runs
-from parlatory.storage import Batch, Committed, Engine, NewRow, Row, StorageFull
+from parlatory.storage import Batch, Committed, NewRow, Row, StorageFull
 
-from .fakes import Clock, GatedLog, Recorder, batch, steps, until
-
-NAME = "bot/ann"
-
-
-class Room:
-    """A hub on a real partition, with everything that is committed told to it."""
-
-    def __init__(self, log: GatedLog) -> None:
-        self.log = log
-        self.hub = Hub(log)
-
-    async def commit(self, *texts: str) -> None:
-        await self.log.partition.commit(batch(*texts), lambda committed: self.hub.committed(committed.rows))
-
-    def subscribe(self, position: int = 0, by: str = "ann") -> Recorder:
-        sink = Recorder()
-        sink.subscription = self.hub.subscribe(sink, by, position)
-        return sink
-
-    def turn(self, seq: int, state: str, queued: int | None = None) -> None:
-        self.hub.tell_turn(TurnTold(NAME, seq, state, queued))  # type: ignore[arg-type]
-
-
-@pytest.fixture
-async def room(engine: Engine) -> AsyncIterator[Room]:
-    room = Room(GatedLog(await engine.partition(NAME)))
-    yield room
-    room.hub.close()
-    await steps(2)
-
+from .fakes import Clock, Recorder, batch, steps, until
+from .room import NAME, Room
 
 # -- rows
 

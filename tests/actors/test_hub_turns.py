@@ -2,44 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from parlatory.actors import TurnTold
-from parlatory.actors.hub import Hub
-from parlatory.storage import Engine
-
-from .fakes import GatedLog, Recorder, batch, steps
-
-NAME = "bot/ann"
-
-
-class Room:
-    """A hub on a real partition, with everything that is committed told to it."""
-
-    def __init__(self, log: GatedLog) -> None:
-        self.log = log
-        self.hub = Hub(log)
-
-    async def commit(self, *texts: str) -> None:
-        await self.log.partition.commit(batch(*texts), lambda committed: self.hub.committed(committed.rows))
-
-    def subscribe(self) -> Recorder:
-        sink = Recorder()
-        sink.subscription = self.hub.subscribe(sink, "ann", 0)
-        return sink
-
-    def turn(self, seq: int, state: str, queued: int | None = None) -> None:
-        self.hub.tell_turn(TurnTold(NAME, seq, state, queued))  # type: ignore[arg-type]
-
-
-@pytest.fixture
-async def room(engine: Engine) -> AsyncIterator[Room]:
-    room = Room(GatedLog(await engine.partition(NAME)))
-    yield room
-    room.hub.close()
-    await steps(2)
+from .room import Room
 
 
 @pytest.mark.parametrize("last", ["running", "done"])

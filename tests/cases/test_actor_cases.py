@@ -38,13 +38,6 @@ class Relay(Agent):
     pass
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
-    opened = await open_engine("memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'data'}")
-    yield opened
-    await opened.close()
-
-
 @pytest.fixture
 async def clock() -> Clock:
     return Clock()

@@ -5,8 +5,6 @@ Each test carries the id of its case. T62 is in `tests/golden/test_golden.py`, w
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,7 +20,6 @@ from parlatory.storage import (
     NewRow,
     assistant_message,
     encode_message,
-    open_engine,
     user_message,
 )
 from parlatory.storage.convert.prompt import PROVIDERS
@@ -34,13 +31,6 @@ from ..actors.writers import Writer, writer
 from ..prompts.said import asks, call, gives
 
 NAME = "bot/ann"
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
-    engine = await open_engine("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}")
-    yield engine
-    await engine.close()
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from parlatory.storage import Engine, open_engine
-
 from ..actors.fakes import Clock
 from .dialects import DIALECTS, Dialect
 from .server import Provider
@@ -26,10 +24,8 @@ async def dialect(request: pytest.FixtureRequest, provider: Provider) -> AsyncIt
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    engine = await open_engine("memory:")
-    yield engine
-    await engine.close()
+def engine_kind() -> str:
+    return "memory"
 
 
 @pytest.fixture

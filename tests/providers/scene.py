@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from parlatory.actors import Agent, DeltaTold, Draft
+from parlatory.actors import Agent, Draft
 from parlatory.storage import Engine, MessageLog, StoredMessage, ToolCall, encode_message
 
 from ..actors.fakes import Recorder
@@ -75,28 +75,6 @@ class Scene:
         return json.loads(encode_message((await self.row()).message))["content"]
 
     def told(self) -> Any:
-        """What a client that watched has made of the deltas: the content of the draft."""
-        content: Any = ""
-        for event in self.sink.events:
-            if isinstance(event, DeltaTold):
-                for op in event.ops:
-                    content = apply(content, op)
-        return content
-
-
-def apply(content: Any, op: dict[str, Any]) -> Any:
-    """PROTOCOL section 3, `ops`."""
-    if "add" in op and isinstance(content, str):
-        return content + op["add"]
-    parts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
-    if "set" in op:
-        parts[op["set"]] = op["part"]
-    elif "part" in op:
-        parts.append(op["part"])
-    else:
-        kind, text = ("text", op["add"]) if "add" in op else ("reasoning", op["reasoning"])
-        if parts and parts[-1]["type"] == kind:
-            parts[-1] = parts[-1] | {"text": parts[-1]["text"] + text}
-        else:
-            parts.append({"type": kind, "text": text})
-    return parts
+        """What a client that watched has made of the draft: its content."""
+        draft = self.sink.draft
+        return None if draft is None else draft["content"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import random
 import re
 import signal
 import termios
@@ -19,16 +18,11 @@ from websockets.asyncio.server import ServerConnection
 
 from parlatory.server import cli_chat
 from parlatory.server.cli_chat import chat
-from tests.server.test_client_peer import Frame, Peer, peer
+from tests.server.test_client_peer import Frame, Peer
 
 C = "echo/a"
 
-
-@pytest.fixture
-async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Peer]:
-    monkeypatch.setattr(random, "random", lambda: 0.0)
-    async with peer() as made, asyncio.timeout(20):
-        yield made
+pytestmark = pytest.mark.usefixtures("at_once")
 
 
 def echo(server: Peer) -> Callable[[ServerConnection, Frame], None]:

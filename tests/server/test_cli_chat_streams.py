@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import re
 import signal
 from collections.abc import AsyncIterator
@@ -18,19 +17,12 @@ from parlatory.server.cli_chat import chat
 from tests.server.peers import serving
 from tests.server.test_cli_chat import C, Terminal, piped
 from tests.server.test_client_live import AGENTS, words
-from tests.server.test_client_peer import Frame, Peer, peer
+from tests.server.test_client_peer import Frame, Peer
 
 
 @pytest.fixture(autouse=True)
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "random", lambda: 0.0)
+def plain(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Peer]:
-    async with peer() as made, asyncio.timeout(20):
-        yield made
 
 
 @asynccontextmanager

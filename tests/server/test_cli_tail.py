@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -16,18 +15,18 @@ import pytest
 
 from parlatory.server import cli_tail
 from parlatory.server.cli_tail import tail
-from tests.server.test_client_peer import Peer, peer
+from tests.server.test_client_peer import Peer
 
 C = "echo/a"
 
+pytestmark = pytest.mark.usefixtures("at_once")
+
 
 @pytest.fixture
-async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Peer]:
-    monkeypatch.setattr(random, "random", lambda: 0.0)
-    async with peer() as made, asyncio.timeout(20):
-        for number in range(5):
-            made.append(C, str(number))
-        yield made
+async def server(server: Peer) -> Peer:
+    for number in range(5):
+        server.append(C, str(number))
+    return server
 
 
 class Pipe:

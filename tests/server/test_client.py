@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
 import re
 import subprocess
 import sys
@@ -27,21 +26,11 @@ from parlatory.server.client_frames import Presence, Signal, TurnState
 from parlatory.server.client_subscription import Position, Status
 from parlatory.storage import CodecError, CorruptRow, InvalidName, StoredMessage, TooLarge, system_message
 from parlatory.storage.messages import Image, Text
-from tests.server.test_client_peer import Frame, Peer, peer
+from tests.server.test_client_peer import Frame, Peer
 
 C, D = "echo/a", "echo/b"
 
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Full jitter of nothing: the client comes back without a delay."""
-    monkeypatch.setattr(random, "random", lambda: 0.0)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Peer]:
-    async with peer() as made, asyncio.timeout(20):
-        yield made
+pytestmark = pytest.mark.usefixtures("at_once")
 
 
 async def take(chat: Chat, count: int) -> list[int]:

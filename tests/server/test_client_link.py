@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import random
 import socket
-from collections.abc import AsyncIterator
 from http import HTTPStatus
 
 import pytest
@@ -24,21 +22,11 @@ from parlatory.server.client_errors import (
     ConversationRefused,
     SendTimeout,
 )
-from tests.server.test_client_peer import PROTOCOL, Frame, Peer, peer
+from tests.server.test_client_peer import PROTOCOL, Frame, Peer
 
 C = "echo/a"
 
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Full jitter of nothing: the client comes back without a delay."""
-    monkeypatch.setattr(random, "random", lambda: 0.0)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Peer]:
-    async with peer() as made, asyncio.timeout(20):
-        yield made
+pytestmark = pytest.mark.usefixtures("at_once")
 
 
 async def problem_of(url: str, **fields: object) -> ConnectionRefused:

@@ -18,10 +18,7 @@ from tests.server.test_client_reconnects import proxied
 C = "echo/live"
 AGENTS = load_application(str(Path(__file__).resolve().parents[2] / "examples" / "echo.py")).agents
 
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "random", lambda: 0.0)
+pytestmark = pytest.mark.usefixtures("at_once")
 
 
 @pytest.fixture

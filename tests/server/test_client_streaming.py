@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator
 
 import pytest
 from websockets.asyncio.server import ServerConnection
@@ -14,20 +12,11 @@ from parlatory.server.client_drafts import Draft
 from parlatory.server.client_errors import CancelTimeout, ClientClosed, ClientMisuse, ConversationRefused, Refused
 from parlatory.server.client_frames import Signal, TurnState
 from parlatory.storage import CorruptRow, StoredMessage
-from tests.server.test_client_peer import Frame, Peer, peer
+from tests.server.test_client_peer import Frame, Peer
 
 C = "echo/a"
 
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "random", lambda: 0.0)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Peer]:
-    async with peer() as made, asyncio.timeout(20):
-        yield made
+pytestmark = pytest.mark.usefixtures("at_once")
 
 
 def draft(server: Peer, text: str, index: int = 0) -> None:

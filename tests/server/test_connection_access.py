@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from parlatory.server import AccessRequest, ConversationName, Grant, Limits, Principal
-from parlatory.storage import MessageLog, open_engine, user_message
+from parlatory.storage import Engine, MessageLog, Partition, open_engine, user_message
 
 from .peers import CLIENT, Json, Peer, RawPeer, later, serving, the_connection, until, user
 
@@ -28,6 +28,19 @@ def everything(*_: object) -> bool:
 
 
 HOOKS: dict[str, Any] = {"authenticate": by_token, "authorize": everything}
+
+
+def held_up(engine: Engine) -> tuple[asyncio.Event, asyncio.Event]:
+    """Holds up who opens a partition: sets the first event when somebody does, and lets them in with the second."""
+    entered, go_on, partition = asyncio.Event(), asyncio.Event(), engine.partition
+
+    async def slow_partition(name: str) -> Partition:
+        entered.set()
+        await go_on.wait()
+        return await partition(name)
+
+    engine.partition = slow_partition  # type: ignore[method-assign]
+    return entered, go_on
 
 
 # -- authenticate
@@ -367,15 +380,7 @@ async def test_revoke_closes_one_conversation_or_the_socket(caplog: pytest.LogCa
 async def test_a_revocation_during_an_open_is_not_missed() -> None:
     """The open was allowed; access went away before the subscription was there."""
     allowed, engine = True, await open_engine("memory:")
-    entered, go_on = asyncio.Event(), asyncio.Event()
-    partition = engine.partition
-
-    async def slow_partition(name: str) -> Any:
-        entered.set()
-        await go_on.wait()
-        return await partition(name)
-
-    engine.partition = slow_partition  # type: ignore[method-assign]
+    entered, go_on = held_up(engine)
     async with serving(engine=engine, authenticate=by_token, authorize=lambda *_: allowed) as server:
         async with Peer.admitted(server, token="ann") as peer:
             await peer.send(type="open", conversation=C)
@@ -421,20 +426,13 @@ async def test_what_is_being_loaded_when_access_is_revoked_brings_no_row(kind: s
     """Not even while `authorize` thinks about it once more."""
     engine = await open_engine("memory:")
     await MessageLog(await engine.partition(C)).append(user_message("secret"))
-    entered, go_on, slow = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    partition = engine.partition
-
-    async def slow_partition(name: str) -> Any:
-        entered.set()
-        await go_on.wait()
-        return await partition(name)
+    (entered, go_on), slow = held_up(engine), asyncio.Event()
 
     async def authorize(*_: object) -> bool:
         if entered.is_set():
             await slow.wait()
         return True
 
-    engine.partition = slow_partition  # type: ignore[method-assign]
     async with serving(engine=engine, authenticate=by_token, authorize=authorize) as server:
         async with Peer.admitted(server, token="ann") as peer:
             await peer.send(conversation=C, **UNDER_WAY[kind])
@@ -491,15 +489,7 @@ async def test_a_send_that_is_being_authorized_when_all_access_is_revoked_is_not
 
 async def test_an_open_that_is_overtaken_by_the_end_leaves_no_subscription() -> None:
     engine = await open_engine("memory:")
-    entered, go_on = asyncio.Event(), asyncio.Event()
-    partition = engine.partition
-
-    async def slow_partition(name: str) -> Any:
-        entered.set()
-        await go_on.wait()
-        return await partition(name)
-
-    engine.partition = slow_partition  # type: ignore[method-assign]
+    entered, go_on = held_up(engine)
     async with serving(engine=engine, **HOOKS) as server, Peer.admitted(server, token="ann") as peer:
         connection = the_connection(server)
         await peer.send(type="open", conversation=C)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -28,18 +27,10 @@ from parlatory.storage import (
     encode_message,
     message_digest,
     new_row,
-    open_engine,
     tool_message,
     user_message,
 )
 from parlatory.storage.messages import Text, TextOutput, ToolCall, ToolResult
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
-    engine = await open_engine("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}")
-    yield engine
-    await engine.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from parlatory.storage import (
     Row,
     StoredMessage,
     assistant_message,
-    open_engine,
     system_message,
     user_message,
 )
@@ -27,10 +25,8 @@ from ..prompts.said import asks, gives
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    engine = await open_engine("memory:")
-    yield engine
-    await engine.close()
+def engine_kind() -> str:
+    return "memory"
 
 
 @pytest.fixture

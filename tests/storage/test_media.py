@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -279,13 +277,6 @@ def test_a_ref_of_ours_stands_beside_its_type() -> None:
 
 
 # -- logs
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
-    engine = await open_engine("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}")
-    yield engine
-    await engine.close()
 
 
 @pytest.fixture

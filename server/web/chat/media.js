@@ -19,8 +19,7 @@ export function kept(conversation, hash) {
 }
 
 async function load(address) {
-  const bearer = token.get();
-  const answer = await fetch(address, { headers: bearer ? { Authorization: `Bearer ${bearer}` } : {} });
+  const answer = await fetch(address, { headers: token.headers() });
   if (!answer.ok) throw new Error(answer.status === 404 ? "is not there any more" : "cannot be loaded now");
   return answer.blob();
 }

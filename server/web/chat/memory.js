@@ -31,6 +31,8 @@ const newest = (entries, of) =>
 export const token = {
   get: () => sessionStorage.getItem(TOKEN) ?? undefined,
   set: (value) => sessionStorage.setItem(TOKEN, value),
+  /** The headers that bring it. @returns {Record<string, string>} */
+  headers: () => (token.get() ? { Authorization: `Bearer ${token.get()}` } : {}),
 };
 
 /** Up to which row each conversation was seen: `{conversation: {seq, at}}`. */

@@ -65,9 +65,8 @@ export class Sidebar {
     const address = new URL("v1/conversations", document.baseURI);
     address.searchParams.set("limit", String(PAGE));
     if (after) address.searchParams.set("after", after);
-    const bearer = token.get();
     const answer = await fetch(address, {
-      headers: bearer ? { Authorization: `Bearer ${bearer}` } : {},
+      headers: token.headers(),
       cache: "no-store",
       credentials: "same-origin",
     }).catch(() => null);

@@ -27,12 +27,7 @@ class Refused extends Error {}
 async function ask(path, query = {}) {
   const address = new URL(`v1/inspect${path}`, document.baseURI);
   for (const [name, value] of Object.entries(query)) if (value !== "") address.searchParams.set(name, value);
-  const bearer = token.get();
-  const answer = await fetch(address, {
-    headers: bearer ? { Authorization: `Bearer ${bearer}` } : {},
-    cache: "no-store",
-    credentials: "same-origin",
-  });
+  const answer = await fetch(address, { headers: token.headers(), cache: "no-store", credentials: "same-origin" });
   if (answer.status === 404 || answer.status === 401) throw new Refused();
   if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
   return answer.json();

@@ -8,8 +8,8 @@ import pytest
 from parlatory.storage import Message, assistant_message, system_message, user_message
 from parlatory.storage.convert.labels import portable_labels
 from parlatory.storage.convert.notes import Note
-from parlatory.storage.convert.turns import Call, Turn, arguments, option, turns
-from parlatory.storage.messages import Custom, File, Image, Reasoning, Text, TextOutput, UnknownPart
+from parlatory.storage.convert.turns import Call, Turn, arguments, option, shown_behind, turns
+from parlatory.storage.messages import ContentOutput, Custom, File, Image, Reasoning, Text, TextOutput, UnknownPart
 
 from ...prompts.adapter import rows_of
 from ...prompts.said import asks, call, gives
@@ -93,6 +93,17 @@ def test_arguments(invalid: str | None, given: dict[str, Any]) -> None:
     assert [(note.code, note.seq) for note in notes] == [("arguments_wrapped", 7)] * (
         given.keys() <= {"_raw", "_value"} and bool(given)
     )
+
+
+def test_what_results_show_is_behind_them() -> None:
+    notes: list[Note] = []
+    shown = ContentOutput(value=(Text(text="a"), PICTURE))
+    (mute, said), _ = of(asks("a"), gives(a="A"), asks("b", "c", "d"), gives(b=shown, c="C", d=shown))
+    assert shown_behind(mute, lambda row, part, notes: {}, notes) == []
+    assert notes == []
+    content = shown_behind(said, lambda row, part, notes: {"seq": row.seq, "is": part is PICTURE}, notes)
+    assert content == [{"role": "user", "content": [{"seq": 3, "is": True}, {"seq": 3, "is": True}]}]
+    assert [(note.code, note.seq) for note in notes] == [("media_moved", 3)]
 
 
 def test_options() -> None:

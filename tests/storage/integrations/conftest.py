@@ -1,17 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from parlatory.storage import Engine, MessageLog, open_engine
+from parlatory.storage import Engine, MessageLog
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    engine = await open_engine("memory:")
-    yield engine
-    await engine.close()
+def engine_kind() -> str:
+    return "memory"
 
 
 @pytest.fixture
