@@ -62,7 +62,7 @@ class Watchdog:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         del self._handlers[task]
-        if not self._handlers:
+        if not self._handlers and not self._stopping.is_set():
             self._work.clear()
 
     async def stop(self) -> None:

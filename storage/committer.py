@@ -290,9 +290,10 @@ class Committer:
     def _go_on(self, items: list[Item], attended: asyncio.Task[None]) -> None:
         """Begins with the next group behind one that was attended to."""
         self._task = None
-        if attended.cancelled() or attended.exception():  # by the end of the loop; the disk may be writing still
+        error = None if attended.cancelled() else attended.exception()
+        if error is not None or attended.cancelled():  # by the end of the loop; the disk may be writing still
             self.failed = StorageFailed("the event loop was ended while storage was at work")
-            logger.warning("nothing more is written: %s", self.failed)
+            logger.warning("nothing more is written: %s", self.failed, exc_info=error)
             self._fail(items, self.failed)
         self._begin()
 

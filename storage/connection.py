@@ -59,12 +59,13 @@ class ThreadedConnection(aiosqlite.Connection):
         """
         if not self._running or self._connection is None:
             raise ValueError("the connection is closed")
-        # The thread holds on to what it ran until it has something else to run: that must not be what was written.
-        job = [(asyncio.get_running_loop(), sql, parameters, ended)]
+        # The thread holds on to what it ran until it has something else to run, and to what it runs with until it is
+        # awake again: that must not be what was written, nor who is told.
+        job = [(asyncio.get_running_loop(), sql, parameters, [ended])]
         self._tx.put_nowait((None, lambda: self._run(*job.pop())))
 
-    def _run(self, loop: asyncio.AbstractEventLoop, sql: str, parameters: Sequence[Any], ended: Ended) -> None:
-        loop.call_soon_threadsafe(ended, self._failure(sql, parameters))
+    def _run(self, loop: asyncio.AbstractEventLoop, sql: str, parameters: Sequence[Any], told: list[Ended]) -> None:
+        loop.call_soon_threadsafe(_end, told, self._failure(sql, parameters))
 
     def _failure(self, sql: str, parameters: Sequence[Any]) -> Exception | None:
         """Runs a statement and returns what it failed with."""
@@ -73,6 +74,10 @@ class ThreadedConnection(aiosqlite.Connection):
         except Exception as error:
             return error
         return None
+
+
+def _end(told: list[Ended], error: Exception | None) -> None:
+    told.pop()(error)
 
 
 async def connect_aiosqlite(uri: str) -> Connection:

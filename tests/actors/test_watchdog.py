@@ -99,6 +99,23 @@ async def test_it_sleeps_while_no_user_code_runs(reports: Reports) -> None:
     assert reports.texts == []
 
 
+async def test_a_handler_that_ends_with_it_does_not_keep_it(reports: Reports) -> None:
+    dog = Watchdog(0.05)
+    leave = asyncio.Event()
+    running = asyncio.ensure_future(Handler("bot/ann", "turn 1", 1, dog).run(_until(leave)))
+    await until(lambda: bool(dog._handlers))
+    dog._stopping.set()
+    leave.set()
+    await running
+    await until(lambda: not dog._handlers)
+    assert dog._work.is_set(), "else it would rest before it looks whether it is to stop"
+    await dog.stop()
+
+
+async def _until(leave: asyncio.Event) -> None:
+    await leave.wait()
+
+
 async def test_it_can_be_left_at_home(engine: Engine) -> None:
     class_ = writer(Stage())
     runtime = Runtime(engine, [class_], watchdog_s=None)

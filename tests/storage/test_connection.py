@@ -3,9 +3,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import sqlite3
+import threading
 import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +62,34 @@ async def test_its_thread_keeps_nothing_of_what_it_ran(connection: Connection) -
     del ending
     gc.collect()
     assert freed() is None
+
+
+async def test_its_thread_holds_nobody_who_is_told_when_it_wakes_the_loop(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be kept from its next line for long: by then the process may end, and an engine that nobody closed is to
+    say so."""
+    loop = asyncio.get_running_loop()
+    leave = threading.Event()
+    wake = loop.call_soon_threadsafe
+
+    def woken(call: Any, *values: Any) -> Any:
+        handle = wake(call, *values)
+        if threading.current_thread() is not threading.main_thread():
+            leave.wait(60)
+        return handle
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", woken)
+    ending = Ending()
+    freed = weakref.ref(ending)
+    connection.begin("INSERT INTO t VALUES (?)", (1,), ending.ended)
+    await ending.told.wait()
+    del ending
+    try:
+        gc.collect()
+        assert freed() is None
+    finally:
+        leave.set()
 
 
 async def test_one_that_is_closed_begins_nothing(tmp_path: Path) -> None:
