@@ -40,7 +40,6 @@ FAULTS = (
                 "                    asyncio.ensure_future(self._handle(item))\n",
             ),
         ),
-        2,
     ),
     Fault(
         "broadcast before commit",
@@ -79,7 +78,6 @@ FAULTS = (
                 "        return record.hub.subscribe(sink, principal, self.head)\n",
             ),
         ),
-        14,
     ),
     Fault(
         "subscribe, then send history",
@@ -115,7 +113,6 @@ FAULTS = (
                 "        return record.hub.subscribe(sink, principal, self.head)\n",
             ),
         ),
-        14,
     ),
     Fault(
         "ack before commit",
@@ -153,7 +150,6 @@ FAULTS = (
                 "            acknowledged = True\n            seen[frame.client_id] = committed.seq\n",
             ),
         ),
-        9,
     ),
     Fault(
         "seq consumed by a refused append",
@@ -168,7 +164,6 @@ FAULTS = (
                 "            partition.head = tip.head\n",
             ),
         ),
-        2,
     ),
     Fault(
         "checkpoint that drops a commit",
@@ -183,7 +178,6 @@ FAULTS = (
                 "            )\n",
             ),
         ),
-        2,
     ),
     Fault(
         "cursor moved by a signal",
@@ -195,7 +189,6 @@ FAULTS = (
                 "            if subscription.sink is not sender:\n                subscription.position += 1\n",
             ),
         ),
-        10,
     ),
     Fault(
         "sends overtake each other while their actor is being loaded",
@@ -216,7 +209,6 @@ FAULTS = (
                 "        await self._perform_on_record(frame, grant)\n",
             ),
         ),
-        38,
     ),
     Fault(
         "delta before live",
@@ -256,7 +248,6 @@ FAULTS = (
                 "                await self._conversation.commit(Batch(rows=(row,)), told)\n",
             ),
         ),
-        127,
     ),
     Fault(
         "mark lost",
@@ -279,7 +270,6 @@ FAULTS = (
                 "        if not (",
             ),
         ),
-        2,
     ),
     Fault(
         "second run of a started tool",
@@ -305,7 +295,6 @@ FAULTS = (
                 "            skipped = await self.marks.skip_turn(turn)\n",
             ),
         ),
-        12,
     ),
     Fault(
         "restored without an epoch of its own",
@@ -317,7 +306,6 @@ FAULTS = (
                 "",
             ),
         ),
-        9,
     ),
     Fault(
         "revocation that stops new opens only",
