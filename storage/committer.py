@@ -1,9 +1,10 @@
 """Group commit: one queue for all conversations, one write and one flush for whatever waits.
 
-The committer starts at once when it is idle; what arrives during a write is the next group. A group goes to the disk,
-and its outcome to those who wait for it, in two steps of the loop and without a task, because that is what every
-message waits for. What takes more than one write is left to a task: to look something up before, to find out who is to
-blame for a refusal, to tidy up. Items are settled in the order in which they came, and a group is never given up.
+When it is idle, the committer starts in the step of the loop that brings something, or at its end; what arrives during
+a write is the next group. A group goes to the disk, and its outcome to those who wait for it, in two steps and without
+a task, because that is what every message waits for. What takes more than one write is left to a task: to look
+something up before, to find out who is to blame for a refusal, to tidy up. Items are settled in the order in which they
+came, and a group is never given up.
 """
 
 from __future__ import annotations
