@@ -34,8 +34,8 @@ TAIL_BYTES_MAX = 4 << 20
 PUMPS_PER_STEP = 32
 PENDING_MAX = 32
 PENDING_BYTES_MAX = 64 << 10
-# At most once a second, also as seen by a client that was busy with the one before.
-PRESENCE_INTERVAL_S = 1.25
+# At most once a second, also as seen by a client that was starved, or had to catch up, when it got the one before.
+PRESENCE_INTERVAL_S = 2.0
 PRESENCE_NAMES_MAX = 100
 
 logger = logging.getLogger("parlatory.actors")
