@@ -293,7 +293,7 @@ class Committer:
         self._task = None
         error = None if attended.cancelled() else attended.exception()
         if error is not None or attended.cancelled():  # by the end of the loop; the disk may be writing still
-            self.failed = StorageFailed("the event loop was ended while storage was at work")
+            self.failed = StorageFailed("storage was interrupted at its work; open the engine again")
             logger.warning("nothing more is written: %s", self.failed, exc_info=error)
             self._fail(items, self.failed)
         self._begin()

@@ -482,7 +482,7 @@ def _media_parameters(group: Group) -> tuple[object, ...]:
 
 def _wal_bytes(group: Group) -> int:
     """Returns how much the WAL grows by a group, rather more than less: its bytes, and a page for each leaf."""
-    if group.lone_row is not None:
+    if group.lone_row is not None:  # what is waited for most; the same as below, with a client id
         return group.bytes + FRAME_BYTES * 4
     conversations = {key for key, _, _ in group.rows}
     client_ids = [row for _, row, _ in group.rows if row.client_id is not None]

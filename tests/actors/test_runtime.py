@@ -408,25 +408,26 @@ async def test_an_agent_that_is_being_let_go_when_the_runtime_ends_has_the_time_
     record = runtime.resident("bot/gone")
     assert record is not None
     await record.lane.join()
-    if when == "before":
-        record.lane.dismiss()
-        await stopping.wait()
-        closing = asyncio.create_task(runtime.close())
-    else:
+    if when == "while it drains":
         await runtime.get("bot", "busy").append(user_message("hi"))
         await running.wait()
         draining = asyncio.create_task(runtime.drain(60))
         await steps(3)
-        record.lane.dismiss()
-        await stopping.wait()
-        closing = asyncio.create_task(runtime.close())
+    record.lane.dismiss()
+    await stopping.wait()
+    await closes_behind(runtime, leave)
+    assert "gone" in said
+    if when == "while it drains":
+        await draining
+
+
+async def closes_behind(runtime: Runtime, leave: asyncio.Event) -> None:
+    """Closes a runtime, and sees that it waits for who is let leave only then."""
+    closing = asyncio.create_task(runtime.close())
     await steps(10)
     assert not closing.done()
     leave.set()
     await closing
-    assert "gone" in said
-    if when != "before":
-        await draining
 
 
 async def test_so_has_one_that_makes_room_for_another(engine: Engine) -> None:
@@ -451,11 +452,7 @@ async def test_so_has_one_that_makes_room_for_another(engine: Engine) -> None:
     await steps(10)
     leave.set()
     await stopping.wait()
-    closing = asyncio.create_task(runtime.close())
-    await steps(10)
-    assert not closing.done()
-    leave.set()
-    await closing
+    await closes_behind(runtime, leave)
     assert said == ["gone"]
 
 

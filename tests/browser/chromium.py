@@ -7,7 +7,7 @@ import base64
 import itertools
 import json
 import subprocess
-import time
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -52,21 +52,34 @@ class Chromium:
     def __init__(self, program: str, folder: Path) -> None:
         self.folder = folder
         command = [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
+        nothing = subprocess.DEVNULL
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, text=True, errors="replace"
         )
+        self._rest = threading.Thread(target=self._drop_rest, name="what chromium says", daemon=True)
         self.url = self._await_url()
 
     def _await_url(self) -> str:
-        """Waits for the file that names the port; before the tests, where nothing else waits."""
-        port_file = self.folder / "DevToolsActivePort"
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline and self.process.poll() is None:
-            if port_file.exists() and len(lines := port_file.read_text(encoding="ascii").split()) == 2:
-                return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
-            time.sleep(0.05)
+        """Waits until it says where it listens; before the tests, where nothing else waits."""
+        assert self.process.stderr is not None
+        late = threading.Timer(START_S, self.process.kill)
+        late.start()
+        try:
+            for line in self.process.stderr:
+                if line.startswith("DevTools listening on "):
+                    return line.split()[-1]
+        finally:
+            late.cancel()
+            self._rest.start()
         self.stop()
         raise RuntimeError(f"Chromium did not start within {START_S:g} s")
+
+    def _drop_rest(self) -> None:
+        """Reads what it says later: nobody wants it, but it must not wait for a reader."""
+        assert self.process.stderr is not None
+        with self.process.stderr as said:
+            for _ in said:
+                pass
 
     def stop(self) -> None:
         self.process.terminate()
@@ -75,6 +88,7 @@ class Chromium:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._rest.join(10)
 
 
 class Browser:
