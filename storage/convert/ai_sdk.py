@@ -18,7 +18,7 @@ from ..messages import (
 )
 from ..rows import StoredMessage
 from .labels import portable_labels
-from .media import Medium, foreign_ids, medium
+from .media import SOME_IMAGE, Medium, foreign_ids, medium
 from .notes import Note
 from .outputs import output_text
 from .turns import Call, arguments, media_note, turns
@@ -110,7 +110,7 @@ def _medium(found: Medium | None, part: Image | File) -> dict[str, Any]:
     else:
         data, type = found.data or found.url, found.type
     is_image = isinstance(part, Image) if found is None else found.kind == "image"
-    shown = {"type": "file", "data": data, "mediaType": type or ("image/*" if is_image else _SOME_BYTES)}
+    shown = {"type": "file", "data": data, "mediaType": type or (SOME_IMAGE if is_image else _SOME_BYTES)}
     return shown | {"filename": part.filename} if part.filename else shown
 
 
@@ -139,7 +139,7 @@ def _shown(row: StoredMessage, part: Text | Image | File, notes: list[Note]) -> 
         if foreign := foreign_ids(part):
             return {"type": "file-reference", "providerReference": foreign}
         return {"type": "text", "text": media_note(row, part, notes)}
-    type = found.type or ("image/*" if found.kind == "image" else _SOME_BYTES)
+    type = found.type or (SOME_IMAGE if found.kind == "image" else _SOME_BYTES)
     if found.url is not None:
         return {"type": "file-url", "url": found.url, "mediaType": type}
     shown = {"type": "file-data", "data": found.data, "mediaType": type}

@@ -124,10 +124,7 @@ def _pictured(part: Dict) -> Dict:
     kind, media_type = str(part.get("type")), str(part.get("mediaType"))
     if not kind.startswith("file") or not media_type.startswith("image/"):
         return part
-    picture = {**part, "type": f"image{kind.removeprefix('file')}"}
-    if media_type == "image/*":  # of some type
-        del picture["mediaType"]
-    return picture
+    return {**part, "type": f"image{kind.removeprefix('file')}"}
 
 
 def _sealed(fields: Dict, held: Dict) -> Dict:

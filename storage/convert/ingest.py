@@ -34,6 +34,7 @@ from ..messages import (
     UserMessage,
 )
 from ..rules import ID_CHARACTERS_MAX
+from .media import SOME_IMAGE, type_of_address
 
 __all__ = [
     "SOME_BYTES",
@@ -164,7 +165,12 @@ def medium(fields: Mapping[str, Any], *, image: bool | None = None, **more: Any)
     """Returns the part for what `source` returned: a picture if it is said to be one, else if its type says so."""
     if image is None:
         image = str(fields.get("media_type")).startswith("image/")
-    return Image(**fields, **more) if image else File(**{"media_type": SOME_BYTES, **fields}, **more)
+    if not image:
+        return File(**{"media_type": SOME_BYTES, **fields}, **more)
+    ending = type_of_address(str(fields.get("url", "")))
+    if ending and not ending.startswith("image/"):  # a picture all the same: the provider says so
+        fields = {"media_type": SOME_IMAGE, **fields}
+    return Image(**fields, **more)
 
 
 # ---- tools --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,10 @@ from urllib.parse import unquote_to_bytes
 
 from ..messages import File, Image
 
-__all__ = ["Medium", "data_url", "foreign_ids", "medium", "placeholder"]
+__all__ = ["SOME_IMAGE", "Medium", "data_url", "foreign_ids", "medium", "placeholder", "type_of_address"]
+
+SOME_IMAGE = "image/*"
+"""What an image is declared to be of which nothing more is known, though its address may end otherwise."""
 
 # Stricter than the rule of the log: what a browser would not read as an address, a library may read as base64.
 _WEB = re.compile(r"https?://(?:[^\s/?#@]*@)?(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d{1,5})?(?:[/?#]\S*)?")
@@ -63,11 +66,18 @@ def medium(part: Image | File, provider: str) -> Medium | None:
             type = found
         return Medium(_kind(part, type), type, data=data)
     if url is not None and _WEB.fullmatch(url):
-        type = declared or _BY_ENDING.get(url.partition("?")[0].rpartition(".")[2].lower(), "")
+        type = declared or type_of_address(url)
+        if part.media_type == SOME_IMAGE and not type.startswith("image/"):
+            type = ""
         return Medium(_kind(part, type), type, url=url)
     if part.ref and (id := part.ref.get(provider)):
         return Medium(_kind(part, declared), declared, id=id)
     return None
+
+
+def type_of_address(url: str) -> str:
+    """Returns the media type that the end of an address tells, "" where it tells none."""
+    return _BY_ENDING.get(url.partition("?")[0].rpartition(".")[2].lower(), "")
 
 
 def foreign_ids(part: Image | File) -> dict[str, str]:
@@ -86,7 +96,7 @@ def _plain_type(type: str | None) -> str:
 def _kind(part: Image | File, type: str) -> str:
     if type:
         return "image" if type.startswith("image/") else "file"
-    return part.type
+    return "image" if part.media_type == SOME_IMAGE else part.type
 
 
 def _data_of(text: str, is_base64: bool) -> str | None:

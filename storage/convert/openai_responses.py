@@ -64,11 +64,11 @@ def _said(turn: Turn, items: list[dict[str, Any]], thought: set[str], notes: lis
 
     for part in turn.content:
         if type(part) is Reasoning:
-            say()
             item = _reasoning(part, thought)
             if item is None:
                 notes.append(Note("reasoning_dropped", "reasoning cannot be sent back", turn.row.seq))
             else:
+                say()
                 reasoning.append(item)
             continue
         items += reasoning

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from parlatory import storage
 from parlatory.storage import (
+    File,
     Image,
     Message,
     Prompt,
@@ -58,20 +59,38 @@ def test_what_came_back_gives_the_same_prompt(provider: Provider, history: list[
     assert folded(prompt(provider, read_back(provider, form))) == folded(form)
 
 
+PDF = "http://x.test/a.pdf?b=c"
+
+
+@pytest.mark.parametrize("provider", READERS)
+@pytest.mark.parametrize(
+    "part",
+    [
+        File(url=PDF, media_type="image/png"),
+        File(url=PDF, media_type="application/pdf"),
+        File(url="http://x.test/a.png", media_type="application/pdf"),
+        Image(url=PDF, media_type="image/png"),
+        Image(url=PDF),
+        Image(url=PDF, media_type="image/*"),
+    ],
+    ids=str,
+)
+def test_an_address_that_ends_otherwise_stays_what_it_was_declared(provider: Provider, part: Image | File) -> None:
+    form: dict[str, Any] = prompt(provider, [user_message([part])])
+    assert folded(prompt(provider, read_back(provider, form))) == folded(form)
+
+
 def folded(form: Any) -> Any:
     """A form without the differences that a log does not make.
 
     One text alone is that text, and texts of an output are their lines; arguments are what their text says; a file is
     of some type, also where none is said; an empty signature is none; and where rows became one turn, what Anthropic
-    thought stands first. What ends like a PDF is one, whatever it was called.
+    thought stands first.
     """
     if isinstance(form, list):
         return [folded(item) for item in form]
     if not isinstance(form, dict):
         return form
-    address = form.get("image_url", form.get("file_url"))
-    if isinstance(address, str) and ".pdf" in address:
-        return address
     fields = {key: folded(value) for key, value in form.items() if value != "application/octet-stream"}
     if fields.get("signature") == "":
         del fields["signature"]

@@ -24,6 +24,9 @@ URL = "https://x.test/a.png?b=c"
         ({"url": URL}, Medium("image", "image/png", url=URL)),
         ({"url": "https://x.test"}, Medium("image", "", url="https://x.test")),
         ({"url": "https://x.test/a.pdf"}, Medium("file", "application/pdf", url="https://x.test/a.pdf")),
+        ({"url": "https://x.test/a.pdf", "media_type": "image/*"}, Medium("image", "", url="https://x.test/a.pdf")),
+        ({"url": URL, "media_type": "image/*"}, Medium("image", "image/png", url=URL)),
+        ({"data": PDF, "media_type": "image/*"}, Medium("file", "application/pdf", data=PDF)),
         ({"url": f"data:image/png;base64,{PNG}"}, Medium("image", "image/png", data=PNG)),
         ({"url": f"DATA:;a=b;base64,{PNG}"}, Medium("image", "image/png", data=PNG)),
         ({"url": "data:text/plain,a%20b"}, Medium("file", "text/plain", data="YSBi")),
@@ -50,6 +53,8 @@ def test_images(fields: dict[str, Any], found: Medium | None) -> None:
         ({"data": "QQ==", "media_type": "application/x y"}, "file", ""),
         ({"data": "QQ==", "media_type": "audio/wav"}, "file", "audio/wav"),
         ({"url": "https://x.test/a", "media_type": "image/png"}, "image", "image/png"),
+        ({"url": "https://x.test/a.pdf", "media_type": "image/*"}, "image", ""),
+        ({"data": "QQ==", "media_type": "image/*"}, "image", ""),
     ],
     ids=str,
 )

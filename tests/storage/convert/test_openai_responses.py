@@ -65,6 +65,12 @@ def test_reasoning_that_cannot_be_sent_back(parts: list[Any]) -> None:
     assert codes(found) == ["reasoning_dropped"]
 
 
+@pytest.mark.parametrize("between", [thought(id=None), thought(provider="anthropic")], ids=str)
+def test_reasoning_that_is_dropped_keeps_no_texts_apart(between: Reasoning) -> None:
+    found = prompt("openai-responses", assistant_message([Text(text="a"), between, Text(text="b")]))
+    assert found["input"] == [message("assistant", "ab")]
+
+
 def test_reasoning_is_sent_once_and_alone_never() -> None:
     found = prompt(
         "openai-responses", assistant_message([thought(), call("a")]), gives(a="A"), assistant_message([thought()])
