@@ -25,7 +25,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Event, State
 
-from .told import framed
+from .text_frames import framed, text_at
 from .transport import Gone
 
 __all__ = ["Socket"]
@@ -36,6 +36,7 @@ READ_QUEUE = (4, 1)
 # How much is read of one socket before the others have their turn; asyncio alone reads 256 KiB, which is a flood's
 # thousands of frames in one step of the loop.
 READ_BYTES = 16 << 10
+WHOLE_BYTES = 64 << 10
 logger = logging.getLogger("parlatory.server")
 
 # What ends the head of a request.
@@ -63,6 +64,8 @@ class Socket(Gone, ServerConnection):
         self._greeted = False
         self._early: bytearray | None = None
         self._head = b""
+        # How many bytes websockets was given since the end of the last frame that it has told of.
+        self._unparsed = 0
         # A message has come in part: more fragments of it follow, and control frames may lie between them.
         self._fragmented = False
         # Loop time at which the reaper found it closing, or None.
@@ -117,7 +120,30 @@ class Socket(Gone, ServerConnection):
             self.half_since = self.heard_at
         if not self._greeted and not self.protocol.eof_sent:
             data = self._of_request(data)
+        elif not self._unparsed:
+            data = data[self._serve_whole(data) :]
+            if not data:
+                return
+            if self.half_since is None:
+                self.half_since = self.heard_at
+        self._unparsed += len(data)
         super().data_received(data)
+
+    def _serve_whole(self, data: bytes) -> int:
+        """Serves the whole texts that data starts with, while none has to wait; returns where they end.
+
+        A message that has come in part is one that waits, and what is behind a close is no message.
+        """
+        most = self.protocol.max_message_size
+        end = 0
+        while self.protocol.state is OPEN and not self._queued and self._held is None:
+            found = text_at(data, end, WHOLE_BYTES if most is None else most)
+            if found is None:
+                break
+            text, end = found
+            self.half_since = None
+            self._receive_now(text)
+        return end
 
     def _of_request(self, data: bytes) -> bytes:
         """Returns what belongs to the request, and keeps what does not."""
@@ -139,8 +165,12 @@ class Socket(Gone, ServerConnection):
         """Serves a text at once where nothing stands in front of it; else the reader does."""
         if not isinstance(event, Frame):  # the request of the handshake
             self.half_since = None
+            self._unparsed = 0
             super().process_event(event)
             return
+        # In the shortest head that there is: who sends another one is never taken to be between frames again.
+        size = len(event.data)
+        self._unparsed -= size + (6 if size < 126 else 8 if size < 65_536 else 14)
         if event.opcode in MESSAGE:
             self._fragmented = not event.fin
         if not self._fragmented:

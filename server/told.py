@@ -7,20 +7,11 @@ from typing import Any
 import msgspec
 
 from ..actors import Closed, DeltaTold, DraftEnded, DraftTold, Event, Live, Opened, Presence, RowsTold, Signal, TurnTold
+from .text_frames import framed
 
-__all__ = ["framed", "wire_of"]
+__all__ = ["wire_of"]
 
 _encode = msgspec.json.Encoder().encode
-
-
-def framed(payload: bytes) -> bytes:
-    """Returns a payload as one unfragmented WebSocket text frame of a server (RFC 6455 section 5.2)."""
-    size = len(payload)
-    if size < 126:
-        return b"\x81%c%b" % (size, payload)
-    if size < 65_536:
-        return b"\x81\x7e%b%b" % (size.to_bytes(2, "big"), payload)
-    return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), payload)
 
 
 def wire_of(event: Event) -> bytes:

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import aiosqlite
 
+from .waker import Waker
+
 __all__ = ["Connect", "Connection", "Ended", "connect_aiosqlite"]
 
 STATEMENTS_KEPT = 64
@@ -51,6 +53,12 @@ class ThreadedConnection(aiosqlite.Connection):
         super().__init__(connect, ROWS_PER_FETCH)
         # It would keep a process alive that ends without closing its engine.
         self._thread.daemon = True
+        self._waker: Waker | None = None
+
+    def __del__(self) -> None:
+        if self._waker is not None:
+            self._waker.detach()
+        super().__del__()  # type: ignore[no-untyped-call]
 
     def begin(self, sql: str, parameters: Sequence[Any], ended: Ended) -> None:
         """Begins a statement; see `Connection.begin`.
@@ -59,21 +67,49 @@ class ThreadedConnection(aiosqlite.Connection):
         """
         if not self._running or self._connection is None:
             raise ValueError("the connection is closed")
+        loop = asyncio.get_running_loop()
+        if self._waker is None:
+            self._waker = Waker(loop)
+        wake = self._waker.call if self._waker.loop is loop else loop.call_soon_threadsafe
         # The thread holds on to what it ran until it has something else to run, and to what it runs with until it is
-        # awake again: that must not be what was written, nor who is told.
-        job = [(asyncio.get_running_loop(), sql, parameters, [ended])]
-        self._tx.put_nowait((None, lambda: self._run(*job.pop())))
+        # awake again: that must not be what was written, nor who is told, nor this.
+        job = [(self._connection, wake, sql, parameters, [ended])]
+        self._tx.put_nowait((None, lambda: _run(*job.pop())))
 
-    def _run(self, loop: asyncio.AbstractEventLoop, sql: str, parameters: Sequence[Any], told: list[Ended]) -> None:
-        loop.call_soon_threadsafe(_end, told, self._failure(sql, parameters))
-
-    def _failure(self, sql: str, parameters: Sequence[Any]) -> Exception | None:
-        """Runs a statement and returns what it failed with."""
+    async def close(self) -> None:
+        """Closes the connection; see `Connection.close`."""
         try:
-            self._conn.execute(sql, parameters).fetchall()
-        except Exception as error:
-            return error
-        return None
+            await super().close()
+        finally:
+            waker, self._waker = self._waker, None
+            if waker is not None:
+                waker.detach()
+
+    async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            if self._waker is not None:
+                self._waker.drain()  # what was begun before has ended, and comes first
+
+
+def _run(
+    connection: sqlite3.Connection,
+    wake: Callable[..., object],
+    sql: str,
+    parameters: Sequence[Any],
+    told: list[Ended],
+) -> None:
+    wake(_end, told, _failure(connection, sql, parameters))
+
+
+def _failure(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> Exception | None:
+    """Runs a statement and returns what it failed with."""
+    try:
+        connection.execute(sql, parameters).fetchall()
+    except Exception as error:
+        return error
+    return None
 
 
 def _end(told: list[Ended], error: Exception | None) -> None:

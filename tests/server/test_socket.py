@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -136,6 +137,87 @@ async def test_fragments_and_binary_messages_keep_their_place() -> None:
         await peer.send(wire(b"a", fin=False) + wire(b"", Opcode.PING) + wire(b"b", Opcode.CONT) + wire(b"c"))
         await peer.send(wire(b"\xff", Opcode.BINARY) + wire(b"d"))
         await on.until(lambda: on.received == ["ab", "c", b"\xff", "d"])
+
+
+# What a peer may send, and the messages it makes; a frame whose head is longer than it had to be is read as well.
+LONG_HEAD = b"\x81\xfe\x00\x01\0\0\0\0l"
+PIECES: list[tuple[bytes, list[str | bytes]]] = [
+    (wire(b"a"), ["a"]),
+    (wire(b"x" * 200), ["x" * 200]),
+    (wire(b"y" * 70_000), ["y" * 70_000]),
+    (wire(b"b", fin=False) + wire(b"p", Opcode.PING) + wire(b"c", Opcode.CONT), ["bc"]),
+    (wire(b"\xff", Opcode.BINARY), [b"\xff"]),
+    (wire(b"", Opcode.PONG), []),
+    (LONG_HEAD, ["l"]),
+    (b"\x82\x89\0\0\0\0" + LONG_HEAD, [LONG_HEAD]),
+]
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_texts_come_in_order_however_the_bytes_are_cut(seed: int) -> None:
+    """Whole texts are read by the socket and all else by websockets, which take turns at the ends of frames only."""
+    random = Random(seed)
+    chosen = [random.choice(PIECES) for _ in range(30)]
+    data = b"".join(frames for frames, _ in chosen)
+    expected = [message for _, messages in chosen for message in messages]
+    async with stage() as (on, _):
+        while data:
+            size = random.choice([1, 2, 5, 6, 7, 8, 20, 200, 16 << 10, len(data)])
+            on.socket.data_received(data[:size])
+            data = data[size:]
+            if random.random() < 0.5:
+                await asyncio.sleep(0)
+        await on.until(lambda: len(on.received) == len(expected))
+        assert on.received == expected
+        assert on.socket.half_since is None
+
+
+@pytest.mark.parametrize("index", range(6))
+async def test_what_came_in_bytes_ends_between_frames(index: int) -> None:
+    frames, messages = PIECES[index]
+    async with stage() as (on, _):
+        for at in range(len(frames)):
+            on.socket.data_received(frames[at : at + 1])
+        assert on.socket._unparsed == 0
+        await on.until(lambda: on.received == messages)
+
+
+async def test_a_part_that_looks_like_a_frame_is_none() -> None:
+    frame = b"\x82\x89\0\0\0\0" + LONG_HEAD
+    async with stage() as (on, _):
+        on.socket.data_received(frame[:6])
+        on.socket.data_received(frame[6:])
+        await on.until(lambda: on.received == [LONG_HEAD])
+
+
+async def test_what_is_behind_a_close_is_not_served() -> None:
+    async with stage() as (on, _):
+        on.socket.data_received(wire(b"\x03\xe8", Opcode.CLOSE))
+        on.socket.data_received(wire(b"a"))
+        assert on.received == []
+
+
+async def test_a_text_between_fragments_closes_with_1002() -> None:
+    async with stage() as (on, peer):
+        on.socket.data_received(wire(b"a", fin=False))
+        on.socket.data_received(wire(b"b"))
+        assert b"\x03\xea" in await peer.read_to_end()
+        assert on.received == []
+
+
+async def test_a_text_that_is_too_large_closes_with_1009() -> None:
+    async with stage() as (on, peer):
+        on.socket.protocol.max_message_size = 3
+        on.socket.data_received(wire(b"abc") + wire(b"abcd"))
+        assert b"\x03\xf1" in await peer.read_to_end()
+        assert on.received == ["abc"]
+
+
+async def test_without_a_limit_whole_texts_are_read() -> None:
+    async with stage() as (on, _):
+        on.socket.protocol.max_message_size = None
+        on.socket.data_received(wire(b"abc"))
+        assert on.received == ["abc"]
 
 
 async def test_text_that_is_not_utf_8_closes_with_1007() -> None:

@@ -3,21 +3,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from websockets.frames import Frame, Opcode
 
 from parlatory.actors import Closed, Event, Live, Opened, Presence, RowsTold, Signal, TurnTold
-from parlatory.server.told import framed, wire_of
+from parlatory.server.told import wire_of
 from parlatory.storage import Row
 
 C = "relay/ä"
 ROW = Row(2, 1_000_000, "user:ann", "c1", None, None, b'{"role":"user","content":"x"}')
 MESSAGE = {"role": "user", "content": "x"}
 AT = "1970-01-01T00:00:01.000000Z"
-
-
-@pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 65_535, 65_536, 70_000])
-def test_frames_are_those_of_websockets(size: int) -> None:
-    assert framed(b"x" * size) == Frame(Opcode.TEXT, b"x" * size).serialize(mask=False)
 
 
 POSITION = {"conversation": C, "epoch": "e", "floor": 1, "head": 4, "from": 2}

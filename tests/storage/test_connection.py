@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from parlatory.storage.connection import Connection, connect_aiosqlite
+from parlatory.storage.connection import Connection, ThreadedConnection, connect_aiosqlite
+from parlatory.storage.waker import Waker
 
 
 @pytest.fixture
@@ -69,17 +70,14 @@ async def test_its_thread_holds_nobody_who_is_told_when_it_wakes_the_loop(
 ) -> None:
     """It may be kept from its next line for long: by then the process may end, and an engine that nobody closed is to
     say so."""
-    loop = asyncio.get_running_loop()
     leave = threading.Event()
-    wake = loop.call_soon_threadsafe
+    wake = Waker.call
 
-    def woken(call: Any, *values: Any) -> Any:
-        handle = wake(call, *values)
-        if threading.current_thread() is not threading.main_thread():
-            leave.wait(60)
-        return handle
+    def woken(waker: Waker, *values: Any) -> None:
+        wake(waker, *values)
+        leave.wait(60)
 
-    monkeypatch.setattr(loop, "call_soon_threadsafe", woken)
+    monkeypatch.setattr(Waker, "call", woken)
     ending = Ending()
     freed = weakref.ref(ending)
     connection.begin("INSERT INTO t VALUES (?)", (1,), ending.ended)
@@ -97,3 +95,40 @@ async def test_one_that_is_closed_begins_nothing(tmp_path: Path) -> None:
     await connection.close()
     with pytest.raises(ValueError, match="closed"):
         connection.begin("SELECT 1", (), Ending().ended)
+
+
+async def test_it_can_be_used_in_another_loop_than_its_first(connection: Connection) -> None:
+    ending = Ending()
+    connection.begin("INSERT INTO t VALUES (?)", (1,), ending.ended)
+    await ending.told.wait()
+
+    async def elsewhere() -> threading.Thread | None:
+        other, heard = Ending(), list[threading.Thread]()
+
+        def ended(error: Exception | None) -> None:
+            heard.append(threading.current_thread())
+            other.ended(error)
+
+        connection.begin("INSERT INTO t VALUES (?)", (2,), ended)
+        await other.told.wait()
+        return heard[0]
+
+    thread = await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+    assert thread is not threading.current_thread()
+    assert await connection.execute_fetchall("SELECT x FROM t") == [(1,), (2,)]
+
+
+async def test_one_that_nobody_closed_leaves_its_loop(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    opened = await connect_aiosqlite(f"file:{tmp_path / 'file'}?mode=rwc")
+    ending = Ending()
+    opened.begin("CREATE TABLE t (x)", (), ending.ended)
+    await ending.told.wait()
+    assert isinstance(opened, ThreadedConnection)
+    assert opened._waker is not None
+    left = weakref.ref(opened._waker)
+    with pytest.warns(ResourceWarning, match="before being closed"):
+        del opened
+        gc.collect()
+    assert left() is None
+    assert not loop.is_closed()
