@@ -15,61 +15,22 @@ import argparse
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import tempfile
-from array import array
+import time
 from pathlib import Path
 from typing import Any
 
 from .one_turn import measure as measure_one
-from .wire import Listener, Served, percentile, served
+from .taps import Tap, Taps
+from .wire import Served, hear, percentile, served
 
 AGENTS = Path(__file__).with_name("streamers.py")
 PATIENCE_S = 30.0
 SETTLE_S = 2.0
-
-
-class Client:
-    """Is one client of one conversation: what it was told, and when.
-
-    Attributes:
-        frames: the delta frames, as they came; many clients of a room share their bytes.
-        at: when each of them came.
-        beats: when a beat came, and when the first one was due to be waited for.
-    """
-
-    def __init__(self, room: Room) -> None:
-        self.room = room
-        self.frames: list[bytes] = []
-        self.at = array("d")
-        self.beats = array("d")
-        self.text = ""
-        self.done = asyncio.get_running_loop().create_future()
-
-    def hear(self, listener: Listener, payload: bytes, now: float) -> None:
-        if payload.startswith(b'{"type":"delta"'):
-            self.frames.append(self.room.shared.setdefault(payload, payload))
-            self.at.append(now)
-        elif payload.startswith(b'{"type":"beat"'):
-            self.beats.append(now)
-        elif payload.startswith(b'{"type":"live"'):
-            self.beats.append(now)
-            self.room.live.release()
-        elif payload.startswith(b'{"type":"rows"'):
-            row = json.loads(payload)["rows"][-1]
-            if row["message"]["role"] == "assistant":
-                self.text = row["message"]["content"]
-        elif payload.startswith(b'{"type":"turn"') and b'"done"' in payload:
-            self.done.set_result(None)
-
-
-class Room:
-    """Is one conversation."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.live = asyncio.Semaphore(0)
-        self.shared: dict[bytes, bytes] = {}
+LIVE = b'{"type":"live"'
+DONE = b'"state":"done"'
 
 
 class Load:
@@ -77,65 +38,68 @@ class Load:
 
     def __init__(self, server: Served, rooms: int, clients: int, seconds: float, per_s: int) -> None:
         self.server = server
-        self.rooms = [Room(f"stream/room-{number}") for number in range(rooms)]
-        self.clients: list[Client] = []
-        self._each = clients
         self._seconds = seconds
         self._per_s = per_s
+        self._rooms = [[_opened(server, f"stream/room-{number}") for _ in range(clients)] for number in range(rooms)]
+        self._taps = Taps(tap for room in self._rooms for tap in room)
 
-    async def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         """Streams, and returns what was seen."""
-        senders = []
-        for room in self.rooms:
-            for _ in range(self._each):
-                client = Client(room)
-                listener = await Listener.to(self.server.port, client.hear)
-                listener.send(type="open", conversation=room.name)
-                self.clients.append(client)
-            senders.append((room, listener))
-        for room in self.rooms:
-            for _ in range(self._each):
-                await room.live.acquire()
-        idle = await probed(self.server, self._seconds)
+        idle = self._probed(self._seconds)
         text = f"{int(self._seconds * self._per_s)} {self._per_s}"
-        for room, listener in senders:
+        for number, room in enumerate(self._rooms):
             message = {"role": "user", "content": text}
-            listener.send(type="send", conversation=room.name, clientId="begin", message=message)
-        await asyncio.sleep(SETTLE_S)
+            room[-1].send(type="send", conversation=f"stream/room-{number}", clientId="begin", message=message)
+        self._taps.read(SETTLE_S)
         memory, cpu = self.server.resident(), self.server.cpu_s()
-        await asyncio.sleep(self._seconds / 3)  # by themselves: the probe's appends cost processor time as well
-        per_delta = self._seconds / 3 * len(self.clients) * self._per_s
+        self._taps.read(self._seconds / 3)  # by themselves: the probe's appends cost processor time as well
+        per_delta = self._seconds / 3 * len(self._taps.taps) * self._per_s
         own, kernel = ((now - before) / per_delta for now, before in zip(self.server.cpu_s(), cpu, strict=True))
-        loaded = await probed(self.server, self._seconds * 2 / 3 - SETTLE_S - 1)
+        loaded = self._probed(self._seconds * 2 / 3 - SETTLE_S - 1)
         seen: dict[str, Any] = {"processor us per delta told": {"own": own * 1e6, "kernel": kernel * 1e6}}
-        seen["of one core"] = (own + kernel) * len(self.clients) * self._per_s
+        seen["of one core"] = (own + kernel) * len(self._taps.taps) * self._per_s
         seen["memory growth MiB"] = self.server.resident() - memory
-        async with asyncio.timeout(self._seconds + PATIENCE_S):
-            await asyncio.gather(*(client.done for client in self.clients))
-        return seen | self.judged() | {"idle append": idle, "append": loaded}
+        if not self._taps.read(self._seconds + PATIENCE_S, self._all_done):
+            raise TimeoutError("not every answer came to its end")
+        self._taps.close()
+        return seen | self._judged() | {"idle append": idle, "append": loaded}
 
-    def judged(self) -> dict[str, Any]:
+    def _probed(self, seconds: float) -> dict[str, float]:
+        """Runs the probe, and reads meanwhile."""
+        command = [sys.executable, "-m", "tests.bench.probe", str(self.server.port), str(seconds)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            self._taps.read(seconds + PATIENCE_S, lambda: process.poll() is not None)
+            assert process.stdout is not None
+            figures: dict[str, float] = json.loads(process.stdout.read())
+        return figures
+
+    def _all_done(self) -> bool:
+        return all(any(DONE in chunk for chunk in tap.chunks[-3:]) for tap in self._taps.taps)
+
+    def _judged(self) -> dict[str, Any]:
         """Compares what was told with the rows, and takes the times."""
         parsed: dict[bytes, tuple[str, list[float]]] = {}
         delays: list[float] = []
         rates: list[float] = []
         gaps: list[float] = []
         unequal = 0
-        for client in self.clients:
+        for tap in self._taps.taps:
+            heard = Heard(tap)
             texts = []
-            for frame, now in zip(client.frames, client.at, strict=True):
-                if frame not in parsed:
-                    parsed[frame] = read(frame)
-                text, instants = parsed[frame]
+            for now, delta in heard.deltas:
+                if delta not in parsed:
+                    parsed[delta] = read(delta)
+                text, instants = parsed[delta]
                 texts.append(text)
                 delays += [now - instant for instant in instants]
-            unequal += "".join(texts) != client.text or not client.text
-            rates.append((len(client.frames) - 1) / (client.at[-1] - client.at[0]))
-            times = [*client.beats, client.at[-1]]
+            unequal += "".join(texts) != heard.text or not heard.text
+            first, last = heard.deltas[0][0], heard.deltas[-1][0]
+            rates.append((len(heard.deltas) - 1) / (last - first))
+            times = [*heard.beats, last]
             gaps.append(max(after - before for before, after in zip(times, times[1:], strict=False)))
         delays.sort()
         return {
-            "clients": len(self.clients),
+            "clients": len(self._taps.taps),
             "deltas": len(delays),
             "unequal texts": unequal,
             "frames/s": {"min": min(rates), "mean": sum(rates) / len(rates)},
@@ -144,19 +108,44 @@ class Load:
         }
 
 
+class Heard:
+    """Is what one client was told.
+
+    Attributes:
+        deltas: the delta frames, each with its instant.
+        beats: when a beat came, and when the first one was due to be waited for.
+        text: of the row that the draft became.
+    """
+
+    def __init__(self, tap: Tap) -> None:
+        self.deltas: list[tuple[float, bytes]] = []
+        self.beats = [tap.at[0]]
+        self.text = ""
+        for now, payload in tap.texts():
+            if payload.startswith(b'{"type":"delta"'):
+                self.deltas.append((now, payload))
+            elif payload.startswith(b'{"type":"beat"'):
+                self.beats.append(now)
+            elif payload.startswith(b'{"type":"rows"'):
+                row = json.loads(payload)["rows"][-1]
+                if row["message"]["role"] == "assistant":
+                    self.text = row["message"]["content"]
+
+
+def _opened(server: Served, conversation: str) -> Tap:
+    """Returns a client that is live in a conversation."""
+    tap = Tap(server.port)
+    tap.send(type="open", conversation=conversation)
+    while not tap.chunks or LIVE not in b"".join(tap.chunks):
+        tap.chunks.append(hear(tap.sock))
+        tap.at.append(time.monotonic())
+    return tap
+
+
 def read(frame: bytes) -> tuple[str, list[float]]:
     """Returns the text in a delta frame, and the instants in it."""
     text = "".join(op["add"] for op in json.loads(frame)["ops"])
     return text, [float(part.rpartition(" ")[2]) for part in text.split("|")[:-1]]
-
-
-async def probed(server: Served, seconds: float) -> dict[str, float]:
-    """Runs the probe."""
-    command = [sys.executable, "-m", "tests.bench.probe", str(server.port), str(seconds)]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    said, _ = await process.communicate()
-    figures: dict[str, float] = json.loads(said)
-    return figures
 
 
 def main() -> None:
@@ -176,14 +165,10 @@ def main() -> None:
         else:
             with served(AGENTS, Path(folder)) as server:
                 load = options.rooms or rooms, options.clients or clients, options.seconds, options.per_s or per_s
-                figures = asyncio.run(_load(server, *load))
+                figures = Load(server, *load).run()
     figures["load average"] = os.getloadavg()[0]
     for name, value in figures.items():
         print(f"{name}: {_shown(value)}")  # noqa: T201
-
-
-async def _load(server: Served, *load: Any) -> dict[str, Any]:
-    return await Load(server, *load).run()
 
 
 def _shown(value: Any) -> str:

@@ -1,20 +1,19 @@
-"""A server in a process of its own, and bare sockets of it that cost a load generator little."""
+"""A server in a process of its own, and bare sockets of it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Listener", "Served", "frame", "greet", "hear", "percentile", "served"]
+__all__ = ["Served", "frame", "greet", "hear", "percentile", "served"]
 
 HANDSHAKE = (
     b"GET /v1 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -72,62 +71,6 @@ def frame(**fields: Any) -> bytes:
     size = len(payload)
     head = struct.pack("!BB", 0x81, 0x80 | size) if size < 126 else struct.pack("!BBH", 0x81, 0xFE, size)
     return head + bytes(4) + payload
-
-
-class Listener(asyncio.Protocol):
-    """Is a socket that hands each text to `on_text(listener, payload, instant)` and answers pings."""
-
-    def __init__(self, on_text: Callable[[Listener, bytes, float], None]) -> None:
-        self._on_text = on_text
-        self._left = b""
-        self._loop = asyncio.get_running_loop()
-        self._greeted = False
-        self.ended: asyncio.Future[None] = self._loop.create_future()
-
-    @classmethod
-    async def to(cls, port: int, on_text: Callable[[Listener, bytes, float], None]) -> Listener:
-        """Connects; what is sent from now on stands behind the hello."""
-        _, made = await asyncio.get_running_loop().create_connection(lambda: cls(on_text), "127.0.0.1", port)
-        return made
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.write(HANDSHAKE + frame(**HELLO))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.ended.done():
-            self.ended.set_result(None)
-
-    def send(self, **fields: Any) -> None:
-        self.transport.write(frame(**fields))
-
-    def data_received(self, data: bytes) -> None:
-        now = self._loop.time()
-        data = self._left + data if self._left else data
-        place, end = 0, len(data)
-        if not self._greeted:
-            place = data.find(b"\r\n\r\n") + 4
-            if place < 4:
-                self._left = data
-                return
-            self._greeted = True
-        while end - place >= 2:
-            size, start = data[place + 1], place + 2
-            if size == 126:
-                start += 2
-                size = int.from_bytes(data[place + 2 : start], "big")
-            elif size == 127:
-                start += 8
-                size = int.from_bytes(data[place + 2 : start], "big")
-            if end < start + size:
-                break
-            if data[place] == 0x81:
-                self._on_text(self, data[start : start + size], now)
-            elif data[place] == 0x89:
-                self.transport.write(b"\x8a" + bytes([0x80 | size]) + bytes(4) + data[start : start + size])
-            place = start + size
-        self._left = data[place:]
 
 
 def greet(port: int) -> socket.socket:
