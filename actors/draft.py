@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from ..storage import Batch, CodecError, ParlatoryError, TooLarge, ToolCall, new_row
+from .checkpoints import Checkpoints
 from .consume import STALL_S, consume
 from .draft_message import DraftMessage, weight_of
 from .events import DeltaTold, DraftTold
 from .picture import DraftPicture
-from .turn_marks import CHECKPOINT, Checkpoint
 
 if TYPE_CHECKING:
     from .turns import TurnLane
@@ -40,7 +40,6 @@ CHARACTER_BYTES_MAX = 6  # of one character in JSON
 WRITES_PER_STEP = 32
 
 logger = logging.getLogger("parlatory.actors")
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -77,6 +76,7 @@ class Draft:
         self._loop = asyncio.get_running_loop()
         self._flush_at = 0.0  # the loop time before which no flush is due, unless much was written
         self._flush_waits = False
+        self._checkpoints = Checkpoints(self.id, turn)
         self._stored_size = 0
         self._storing_size: int | None = None
         self._checkpoint_waits = False
@@ -221,6 +221,7 @@ class Draft:
         self._told_size = self._message.size
         if delta is not None:
             self._told_index = delta.end
+            self._checkpoints.add(delta.ops)
             conversation = self._lane.conversation
             event = DeltaTold(conversation.name, self.id, delta.start, delta.end, delta.ops)
             conversation.hub.tell_delta(event)
@@ -235,7 +236,7 @@ class Draft:
     # -- storing
 
     def _checkpoint(self) -> None:
-        """Stores the partial, unless the last one is still on its way: then it follows that one."""
+        """Stores what was written since the last one, unless that is still on its way: then it follows that one."""
         if self._storing_size is not None or self.ending or not self._message:
             return
         try:
@@ -258,6 +259,7 @@ class Draft:
         if error is not None:
             self._checkpoint_failed(error)
             return
+        self._checkpoints.stored()
         self._stored_size = size or 0
         if self._message.size > self._stored_size:
             self._checkpoint_later()
@@ -273,8 +275,11 @@ class Draft:
             self._lane.conversation.runtime.checkpoints.add(self._loop.time() + CHECKPOINT_S, self._checkpoint_due)
 
     def _partial(self) -> Batch:
-        self._lane.marks.checkpointed = True
-        return Batch(puts={CHECKPOINT: _encode(Checkpoint(self.id, self.turn, self._message.message()))})
+        self.flush()
+        batch = self._checkpoints.next(self._message.message())
+        marks = self._lane.marks
+        marks.checkpoints = max(marks.checkpoints, self._checkpoints.keys)
+        return batch
 
     # -- life
 

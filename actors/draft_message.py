@@ -8,7 +8,7 @@ until it is whole, so that no client ever sees half a character.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -49,6 +49,23 @@ class DraftMessage:
         self._held = ("", "")
         self._ops: list[Op] = []
         self._flushed = 0
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> Self:
+        """Returns a message that others wrote, to be written on.
+
+        Raises:
+            ValueError: it is none of an assistant.
+        """
+        made = cls()
+        match message:
+            case {"role": "assistant", "content": str(text)}:
+                made._tail = [text] if text else []
+            case {"role": "assistant", "content": [*parts]} if all(isinstance(part, dict) for part in parts):
+                made._parts = [dict(part) for part in parts]
+            case _:
+                raise ValueError("a draft is a message of an assistant")
+        return made
 
     def __bool__(self) -> bool:
         return bool(self._tail or self._parts)
@@ -96,6 +113,25 @@ class DraftMessage:
         self._weigh(part, parts[place])
         parts[place] = dict(part)
         self._ops.append({"set": place, "part": dict(part)})
+
+    def apply(self, op: Op) -> None:
+        """Repeats a write from the op that told it.
+
+        Raises:
+            ValueError: it is no op.
+            LookupError: it does not fit this message.
+        """
+        match op:
+            case {"add": str(text)}:
+                self.add(text)
+            case {"reasoning": str(text)}:
+                self.reason(text)
+            case {"set": int(place), "part": dict(part)}:
+                self.replace(place, part)
+            case {"part": dict(part)}:
+                self.put(part)
+            case _:
+                raise ValueError(f"{op!r} is no op of a draft")
 
     def finish(self) -> None:
         """Ends the writing: half a character that never became whole shows as U+FFFD."""

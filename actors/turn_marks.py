@@ -8,7 +8,7 @@ The queue of messages is the log. These keys say how far it has been worked off:
   agent class that gains its `on_message` later answers what comes from now on, not the whole history.
 - `turn.skipped`: messages above, whose turn was cancelled before it began.
 - `turn.attempt`: how often the turn of a message was begun: from the second attempt on, or once one was cut by a drain.
-- `turn.draft`: the partial of the draft that is being written.
+- `turn.draft` and what is below it: the draft that is being written, as far as it is stored (`checkpoints.py`).
 
 Beside them there is the engine's work mark, by which a starting runtime finds the conversation without a scan. It
 commits with a client's row, and goes in the batch that finds nothing left.
@@ -19,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -36,18 +36,18 @@ from ..storage import (
     Told,
     new_row,
 )
+from .checkpoints import CHECKPOINT, checkpoint_keys, restored
 
 if TYPE_CHECKING:
     from .conversation import Conversation
 
-__all__ = ["CHECKPOINT", "HANDLED", "SINCE", "SKIPPED", "Attempt", "Checkpoint", "TurnMarks", "is_trigger"]
+__all__ = ["HANDLED", "SINCE", "SKIPPED", "Attempt", "TurnMarks", "is_trigger"]
 
 KEYS = "turn."
 HANDLED = "turn.handled"
 SINCE = "turn.since"
 SKIPPED = "turn.skipped"
 ATTEMPT = "turn.attempt"
-CHECKPOINT = "turn.draft"
 PAGE_ROWS = 64
 PAGE_BYTES = 64 << 10
 UNMARKED_ROWS_MAX = 1024  # so many rows above the mark, and no message among them: the mark is moved over them
@@ -67,16 +67,7 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     drained: int = 0
 
 
-class Checkpoint(msgspec.Struct):
-    """Is what storage holds of a draft that is being written."""
-
-    id: str
-    turn: int
-    message: dict[str, Any]
-
-
 _encode = msgspec.json.Encoder().encode
-_checkpoint = msgspec.json.Decoder(Checkpoint)
 _attempt = msgspec.json.Decoder(Attempt)
 _seqs = msgspec.json.Decoder(list[int])
 
@@ -98,7 +89,7 @@ class TurnMarks:
         read: how far the log is read: every message up to it has had its turn, or has it now. None: storage was not
             asked yet.
         marked: storage may hold the work mark.
-        checkpointed: storage may hold the partial of a draft.
+        checkpoints: how many keys of a draft's checkpoints storage may hold.
     """
 
     def __init__(self, conversation: Conversation, answers: bool, before: TurnMarks | None = None) -> None:
@@ -106,7 +97,7 @@ class TurnMarks:
         self._answers = answers
         self.read: int | None = None
         self.marked = False
-        self.checkpointed = False
+        self.checkpoints = 0
         self._page: deque[Row] = deque()
         self._loading = asyncio.Lock()
         # Messages whose turn was cancelled before it began, and those for which this is being committed.
@@ -189,7 +180,8 @@ class TurnMarks:
                 return self.read
             keys = await conversation.keys(KEYS)
             if CHECKPOINT in keys:
-                await conversation.commit(Batch(rows=self._interrupted(keys[CHECKPOINT]), deletes=(CHECKPOINT,)))
+                left = tuple(name for name in keys if name.startswith(CHECKPOINT))
+                await conversation.commit(Batch(rows=self._interrupted(keys), deletes=left))
             start = keys.get(HANDLED) or keys.get(SINCE)
             self._based = start is not None
             self.read = self._since if start is None else int(start)
@@ -197,11 +189,11 @@ class TurnMarks:
             self._begun = _attempt.decode(keys[ATTEMPT]) if ATTEMPT in keys else None
             return self.read
 
-    def _interrupted(self, checkpoint: bytes) -> tuple[NewRow, ...]:
+    def _interrupted(self, keys: Mapping[str, bytes]) -> tuple[NewRow, ...]:
         try:
-            left = _checkpoint.decode(checkpoint)
+            left = restored(keys)
             return (new_row(left.message, by="agent", turn=left.turn, finish="interrupted")[1],)
-        except (CodecError, msgspec.MsgspecError):  # a conversation that cannot be opened would be worse
+        except (CodecError, msgspec.MsgspecError, ValueError):  # a conversation that cannot be opened would be worse
             logger.exception("the partial answer that a crash left in %r is lost", self._conversation.name)
             return ()
 
@@ -296,6 +288,13 @@ class TurnMarks:
     def _has_read(self, seq: int) -> bool:
         return self.read is not None and seq <= self.read
 
+    async def drop_checkpoints(self, rows: tuple[NewRow, ...] = (), told: Told | None = None) -> None:
+        """Commits rows, and with them that no draft is being written any more."""
+        deletes = checkpoint_keys(self.checkpoints)
+        if rows or deletes:
+            await self._conversation.commit(Batch(rows=rows, deletes=deletes), told)
+            self.checkpoints = 0
+
     async def settle(self, batch: Batch, told: Told | None = None) -> Committed:
         """Commits a batch and, with it, how far messages are handled; and that nothing is left, where that is so."""
         conversation = self._conversation
@@ -304,7 +303,7 @@ class TurnMarks:
         passed = {seq for seq in self._skipped if seq <= read}
         if passed:
             puts[SKIPPED] = _encode(sorted((self._skipped | self._skipping) - passed))
-        deletes = (*batch.deletes, CHECKPOINT) if self.checkpointed else batch.deletes
+        deletes = (*batch.deletes, *checkpoint_keys(self.checkpoints))
         # A mark on its way is set in front of this batch, which must not take it away.
         unknown = self._unknown
         done = not self._page and not self._sent and not unknown
@@ -322,7 +321,7 @@ class TurnMarks:
                 self.marked = True
                 raise
             self._unknown -= unknown
-        self.checkpointed = False
+        self.checkpoints = 0
         self._based = True
         self._skipped -= passed
         return committed

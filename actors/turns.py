@@ -38,7 +38,7 @@ from .events import DraftEnded, TurnState, TurnTold
 from .handler import Ended, Handler, StopCause
 from .mailbox import Mailbox, MailboxStatistics
 from .turn import Turn
-from .turn_marks import CHECKPOINT, HANDLED, Attempt, TurnMarks, is_trigger
+from .turn_marks import HANDLED, Attempt, TurnMarks, is_trigger
 
 if TYPE_CHECKING:
     from .conversation import Conversation
@@ -523,18 +523,14 @@ class TurnLane:
                 self._answer = draft.finish
             self.end_draft(draft, committed.rows[-1].seq)
 
-        deletes = (CHECKPOINT,) if self.marks.checkpointed else ()
         if row is None:
-            if deletes:
-                await self._conversation.commit(Batch(deletes=deletes))
-                self.marks.checkpointed = False
+            await self.marks.drop_checkpoints()
             return
         try:
             if draft.final:
                 await self._settle(Batch(rows=(row,)), told)
             else:
-                await self._conversation.commit(Batch(rows=(row,), deletes=deletes), told)
-                self.marks.checkpointed = False
+                await self.marks.drop_checkpoints((row,), told)
         except StorageError:
             self._unsaved += (msgspec.structs.replace(row, finish="error"),)
             raise

@@ -6,7 +6,8 @@ import pytest
 
 from parlatory.actors import DeltaTold, Draft, DraftEnded, DraftTold, Live, RowsTold, TurnTold
 from parlatory.actors import draft as draft_module
-from parlatory.actors.turn_marks import CHECKPOINT, HANDLED
+from parlatory.actors.checkpoints import CHECKPOINT, restored
+from parlatory.actors.turn_marks import HANDLED
 from parlatory.storage import Batch, CodecError, Engine, Partition, StorageFull, TooLarge
 
 from .bots import Faults, Stage
@@ -354,8 +355,9 @@ async def test_t20_the_partial_is_stored_each_second_and_each_four_kib(engine: E
         await asyncio.sleep(0)
     assert b'"short"' in kept[CHECKPOINT]
     stage.leave.set()
-    while b"xxxx" not in (await play.record.keys(CHECKPOINT))[CHECKPOINT]:  # noqa: ASYNC110
+    while len(kept := await play.record.keys(CHECKPOINT)) < 2:  # noqa: ASYNC110
         await asyncio.sleep(0)
+    assert restored(kept).message["content"] == "short" + "x" * 5000
     play.record.lane.cancel(None)
     await play.record.lane.join()
     assert not await play.record.keys(CHECKPOINT)
@@ -373,13 +375,14 @@ async def test_what_is_written_during_a_checkpoint_is_in_the_next(engine: Engine
     await play.send("hi")
 
     def stored() -> list[bytes]:
-        return [batch.puts[CHECKPOINT] for batch in faults.submitted if CHECKPOINT in batch.puts]
+        puts = [item for batch in faults.submitted for item in batch.puts.items()]
+        return [value for key, value in puts if key.startswith(CHECKPOINT)]
 
     await until(lambda: len(stored()) == 1)
     await until(lambda: play.record.in_flight == 0)
     await clock.advance(draft_module.CHECKPOINT_S)
     await until(lambda: len(stored()) == 2)
-    assert b"ab" in stored()[1]
+    assert stored()[1] == b'[{"add":"b"}]'
     play.record.lane.cancel(None)
     await play.runtime.close()
 
@@ -404,6 +407,29 @@ async def test_a_checkpoint_that_is_refused_is_tried_again(
     await clock.advance(draft_module.CHECKPOINT_S)
     await until(lambda: any(CHECKPOINT in batch.puts for batch in faults.submitted))
     play.record.lane.cancel(None)
+    await play.runtime.close()
+
+
+async def test_a_crash_leaves_all_checkpoints_and_the_end_takes_them_away(engine: Engine, clock: Clock) -> None:
+    async def script(agent: Writer, draft: Draft) -> None:
+        for number in range(3):
+            await draft.write(str(number) * 5000)
+            await until(lambda: not agent_in_flight())
+        await never()
+
+    play = await Play.begin(engine, agent=writer(Stage(), script))
+
+    def agent_in_flight() -> bool:
+        return play.record.in_flight > 0
+
+    await play.send("hi")
+    while len(kept := await play.record.keys(CHECKPOINT)) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert restored(kept).message["content"] == "0" * 5000 + "1" * 5000 + "2" * 5000
+    assert sum(map(len, kept.values())) < 16_000
+    play.record.lane.cancel(None)
+    await play.record.lane.join()
+    assert not await play.record.keys(CHECKPOINT)
     await play.runtime.close()
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from parlatory.actors import Agent, Draft, Runtime
-from parlatory.actors.turn_marks import ATTEMPT, CHECKPOINT, HANDLED, SINCE, SKIPPED, UNMARKED_ROWS_MAX
+from parlatory.actors.checkpoints import CHECKPOINT
+from parlatory.actors.turn_marks import ATTEMPT, HANDLED, SINCE, SKIPPED, UNMARKED_ROWS_MAX
 from parlatory.actors.turns import EARLIER_PAGE_ROWS, GIVEN_UP
 from parlatory.storage import (
     Batch,
@@ -73,6 +74,22 @@ async def test_t20_l07_the_partial_of_a_crash_is_one_interrupted_row_and_its_tur
     assert seen == [(2, ["half an ans"], ["hi"])]
     assert not await record.keys(CHECKPOINT)
     assert await engine.due(now=0) == []
+    await runtime.close()
+
+
+async def test_t20_a_partial_in_many_checkpoints_is_one_row(engine: Engine) -> None:
+    ops = [{"add": "ered"}, {"part": {"type": "text", "text": "more"}}]
+    pieces = {f"{CHECKPOINT}.01": b'[{"add":" an answ"}]', f"{CHECKPOINT}.02": json.dumps(ops).encode()}
+    await (await left(engine, "hi")).commit(Batch(puts={**partial(1, "half"), **pieces}))
+    runtime = await restarted(engine, writer(Stage()))
+    record = await runtime.conversation(NAME)
+    row = (await record.read(after=1, limit=1))[0]
+    assert (row.turn, row.finish) == (1, "interrupted")
+    assert json.loads(row.body)["content"] == [
+        {"type": "text", "text": "half an answered"},
+        {"type": "text", "text": "more"},
+    ]
+    assert not await record.keys(CHECKPOINT)
     await runtime.close()
 
 

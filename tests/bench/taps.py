@@ -67,7 +67,9 @@ class Taps:
         for tap in self.taps:
             tap.sock.setblocking(False)
             self._poll.register(tap.sock, select.EPOLLIN)
+        # Each says that it is there once in `PONG_S`, and no two at once.
         self._pong_at = time.monotonic()
+        self._next_pong = 0
 
     def read(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
         """Reads for so many seconds, or until something is so; says whether it is."""
@@ -88,11 +90,10 @@ class Taps:
         return until is not None and until()
 
     def _pong(self, now: float) -> None:
-        """Says that they are there, before anybody asks."""
-        if now >= self._pong_at:
-            self._pong_at = now + PONG_S
-            for tap in self.taps:
-                tap.sock.send(PONG)
+        while self._pong_at <= now:
+            self.taps[self._next_pong].sock.send(PONG)
+            self._next_pong = (self._next_pong + 1) % len(self.taps)
+            self._pong_at += PONG_S / len(self.taps)
 
     def close(self) -> None:
         self._poll.close()

@@ -1,0 +1,112 @@
+"""Checkpoints: what storage holds of a draft while it is written, so that a crash costs a second of it.
+
+The first one is the message so far, at `turn.draft`. Each one behind it holds the ops since the last one, at
+`turn.draft.01` and so on: it costs what was written, however long the answer is. Behind the last name the message is
+stored whole again, in place of them all. One whose outcome nobody knows comes once more under its name, with what was
+written since.
+
+Pure: no clock, no await.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from ..storage import Batch
+from .draft_message import DraftMessage
+
+__all__ = ["CHECKPOINT", "Checkpoint", "Checkpoints", "checkpoint_keys", "restored"]
+
+CHECKPOINT = "turn.draft"
+KEYS_MAX = 64
+NAMES = (CHECKPOINT, *(f"{CHECKPOINT}.{number:02}" for number in range(1, KEYS_MAX)))
+TEXTS = ("add", "reasoning")
+
+logger = logging.getLogger("parlatory.actors")
+
+Op = dict[str, Any]
+
+
+class Checkpoint(msgspec.Struct):
+    """Is a draft as far as it is stored."""
+
+    id: str
+    turn: int
+    message: dict[str, Any]
+
+
+_encode = msgspec.json.Encoder().encode
+_checkpoint = msgspec.json.Decoder(Checkpoint)
+_ops = msgspec.json.Decoder(list[Op])
+
+
+class Checkpoints:
+    """Makes the checkpoints of one draft, one after the other.
+
+    Attributes:
+        keys: how many keys storage may hold of it, in the order of `checkpoint_keys`.
+    """
+
+    def __init__(self, id: str, turn: int) -> None:
+        self.keys = 0
+        self._id = id
+        self._turn = turn
+        self._stored = 0  # keys that storage holds
+        self._ops: list[Op] = []  # of what it does not
+        self._storing = 0  # so many of them are on their way
+
+    def add(self, ops: Iterable[Op]) -> None:
+        """Takes ops that are to be stored; they do not change any more."""
+        self._ops += ops
+
+    def next(self, message: Mapping[str, Any]) -> Batch:
+        """Returns the batch that stores all that was added so far; `message` is what that has become."""
+        self._storing = len(self._ops)
+        if self._stored % KEYS_MAX == 0:
+            whole = Checkpoint(self._id, self._turn, dict(message))
+            self.keys = max(self.keys, 1)
+            return Batch(puts={CHECKPOINT: _encode(whole)}, deletes=NAMES[1 : self._stored])
+        self.keys = max(self.keys, self._stored + 1)
+        return Batch(puts={NAMES[self._stored]: _encode(list(_joined(self._ops)))})
+
+    def stored(self) -> None:
+        """Takes note that the last batch is durable."""
+        self._stored = self._stored % KEYS_MAX + 1
+        del self._ops[: self._storing]
+        self._storing = 0
+
+
+def checkpoint_keys(count: int) -> tuple[str, ...]:
+    """Returns the names of the first keys of a draft's checkpoints."""
+    return NAMES[:count]
+
+
+def restored(keys: Mapping[str, bytes]) -> Checkpoint:
+    """Returns the draft that keys hold; without what is behind one that cannot be read.
+
+    Raises:
+        msgspec.MsgspecError, ValueError: the first one cannot be read.
+    """
+    left = _checkpoint.decode(keys[CHECKPOINT])
+    message = DraftMessage.of(left.message)
+    try:
+        for name in NAMES[1:]:
+            for op in _ops.decode(keys.get(name, b"[]")):
+                message.apply(op)
+    except (msgspec.MsgspecError, ValueError, LookupError):
+        logger.exception("the end of a partial answer that a crash left is lost")
+    return Checkpoint(left.id, left.turn, message.message())
+
+
+def _joined(ops: Iterable[Op]) -> Iterator[Op]:
+    """Yields ops with adjacent texts of a kind as one."""
+    for kind, alike in groupby(ops, key=lambda op: next(iter(op))):
+        if kind in TEXTS:
+            yield {kind: "".join([op[kind] for op in alike])}
+        else:
+            yield from alike
