@@ -72,6 +72,8 @@ class EventQueue:
             due, event, _ = self._entries[key]
             if due > taken:
                 break
+            if isinstance(event, OpenDraft) and (missed := self._missed_end(event.id)) is not None:
+                return missed
             self._remove(key)
             if isinstance(event, OpenDraft):
                 draft = event.snapshot()
@@ -82,6 +84,14 @@ class EventQueue:
                 self._forget(event)
             return event
         return None
+
+    def _missed_end(self, next_id: str) -> Draft | None:
+        """Returns the end of the draft shown where the next one has begun and its own end went with its socket."""
+        shown = self.shown
+        if shown is None or shown.id == next_id or ("end", shown.id) in self._entries:
+            return None
+        self.shown = None
+        return Draft(shown.id, shown.turn, shown.message, LOST)
 
     def skip(self, taken: int) -> None:
         """Drops what comes before the row taken last."""

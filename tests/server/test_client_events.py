@@ -101,6 +101,24 @@ def test_a_draft_that_was_not_told_anew_is_lost() -> None:
     assert drained(events) == [Draft("d", 1, shown.message, "lost")], "once"
 
 
+def test_a_draft_whose_end_went_with_its_socket_is_lost_when_the_next_one_is_shown() -> None:
+    events = queue()
+    events.grew(opened("d1", "a"), 0)
+    assert drained(events) == [Draft("d1", 1, assistant_message("a"))]
+    events.ended(end("d1"), 1, 1)
+    events.grew(opened("d2", "b"), 1)
+    events.drop_ends()
+    assert drained(events) == [
+        Draft("d1", 1, assistant_message("a"), "lost"),
+        Draft("d2", 1, assistant_message("b")),
+    ]
+    events.grew(opened("d2", "bc"), 1)
+    assert drained(events) == [Draft("d2", 1, assistant_message("bc"))]
+    events.ended(end("d2", "bc"), 1, 1)
+    events.grew(opened("d3", "c"), 1)
+    assert drained(events) == [end("d2", "bc"), Draft("d3", 1, assistant_message("c"))]
+
+
 def test_what_is_dropped() -> None:
     events = queue()
     events.grew(opened(), 0)
