@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -194,13 +193,9 @@ def _count(text: str) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from .collection import collected_seldom
     from .loading import load_application
 
-    with collected_seldom():
-        application = load_application(options.target)
-        gc.freeze()  # what was imported stays
-        return asyncio.run(_serve_until_stopped(application, options))
+    return asyncio.run(_serve_until_stopped(load_application(options.target), options))
 
 
 async def _serve_until_stopped(application: Application, options: argparse.Namespace) -> int:

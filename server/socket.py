@@ -377,3 +377,8 @@ class Socket(Gone, ServerConnection):
         self.writable = False
         self._release()
         super().connection_lost(exc)
+        # websockets ties its protocol to itself in three ways; what is over need not wait for the garbage collector.
+        self.protocol.parser.close()
+        if self.protocol.parser_exc is not None:
+            self.protocol.parser_exc.__traceback__ = None
+        vars(self.protocol).pop("select_subprotocol", None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,6 +17,7 @@ from websockets.asyncio.server import serve as serve_websockets
 from websockets.frames import Opcode
 from websockets.protocol import State
 
+from parlatory.server.app import SUBPROTOCOL
 from parlatory.server.socket import Socket
 
 from .peers import DEADLINE_S, HANDSHAKE, RawPeer, serving, until, wire
@@ -99,6 +102,7 @@ async def stage(**options: Any) -> AsyncIterator[tuple[Stage, RawPeer]]:
         "127.0.0.1",
         0,
         create_connection=partial(Recorder, stage=made, **options),  # type: ignore[arg-type]
+        select_subprotocol=lambda _connection, _offered: SUBPROTOCOL,  # type: ignore[arg-type, return-value]
         compression=None,
         max_size=4 << 20,
         close_timeout=0.2,
@@ -427,6 +431,26 @@ async def test_a_frame_begins_and_ends() -> None:
 
 
 # -- closing
+
+
+@pytest.mark.parametrize("behind", [wire(b"\x03\xe8", Opcode.CLOSE), b"", b"\xff"], ids=["closes", "leaves", "breaks"])
+async def test_what_is_over_needs_no_garbage_collector(behind: bytes) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        async with stage() as (on, peer):
+            socket, protocol = weakref.ref(on.socket), weakref.ref(on.socket.protocol)
+            await peer.send(wire(b"a") + behind)
+            await on.until(lambda: on.received == ["a"])
+            peer.sock.close()
+            await on.ended.wait()
+            await on.socket.wait_closed()
+            del on.socket
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert socket() is None and protocol() is None
+    finally:
+        gc.enable()
 
 
 async def test_shut_closes_with_a_code_behind_what_was_said() -> None:
