@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import warnings
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import aiosqlite
+from aiosqlite.core import _STOP_RUNNING_SENTINEL
 
 from .waker import Waker
 
@@ -56,9 +59,13 @@ class ThreadedConnection(aiosqlite.Connection):
         self._waker: Waker | None = None
 
     def __del__(self) -> None:
+        """Ends what nobody closed; aiosqlite's own way tells the loop, which may be gone when a statement ends."""
         if self._waker is not None:
             self._waker.detach()
-        super().__del__()  # type: ignore[no-untyped-call]
+        if self._connection is not None:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1)
+            self._running = False
+            self._tx.put_nowait((None, partial(_close, self._connection)))
 
     def begin(self, sql: str, parameters: Sequence[Any], ended: Ended) -> None:
         """Begins a statement; see `Connection.begin`.
@@ -83,6 +90,7 @@ class ThreadedConnection(aiosqlite.Connection):
         finally:
             waker, self._waker = self._waker, None
             if waker is not None:
+                waker.drain()  # a close that was cancelled has not waited for what was begun before
                 waker.detach()
 
     async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -110,6 +118,12 @@ def _failure(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]
     except Exception as error:
         return error
     return None
+
+
+def _close(connection: sqlite3.Connection) -> object:
+    """Closes a connection; its thread ends with what this returns."""
+    connection.close()
+    return _STOP_RUNNING_SENTINEL
 
 
 def _end(told: list[Ended], error: Exception | None) -> None:

@@ -30,14 +30,15 @@ class Waker:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self._pipe = os.pipe()
-        os.set_blocking(self._pipe[0], False)
-        self._watched = True
-        try:
+        self._pipe: tuple[int, ...] = ()
+        self._watched = False
+        # Where there is no descriptor left either, the loop is woken in its own way.
+        with contextlib.suppress(NotImplementedError, OSError):
+            self._pipe = os.pipe()
+            os.set_blocking(self._pipe[0], False)
             # What it calls is no part of whatever opens the connection.
             contextvars.Context().run(loop.add_reader, self._pipe[0], self._take)
-        except NotImplementedError:
-            self._watched = False
+            self._watched = True
 
     def __del__(self) -> None:
         # Only now can nobody write any more: a descriptor that is closed is soon somebody else's.

@@ -127,8 +127,44 @@ async def test_one_that_nobody_closed_leaves_its_loop(tmp_path: Path) -> None:
     assert isinstance(opened, ThreadedConnection)
     assert opened._waker is not None
     left = weakref.ref(opened._waker)
-    with pytest.warns(ResourceWarning, match="before being closed"):
+    with pytest.warns(ResourceWarning, match="was not closed"):
         del opened
         gc.collect()
     assert left() is None
     assert not loop.is_closed()
+
+
+async def test_a_close_that_is_cancelled_tells_what_was_begun_before(tmp_path: Path) -> None:
+    connection = await connect_aiosqlite(f"file:{tmp_path / 'file'}?mode=rwc")
+    endings = [Ending() for _ in range(3)]
+    for ending in endings:
+        connection.begin("SELECT 1", (), ending.ended)
+    closing = asyncio.create_task(connection.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert all(ending.told.is_set() for ending in endings)
+
+
+def test_one_that_is_forgotten_in_mid_statement_ends_quietly(tmp_path: Path) -> None:
+    """Its loop is gone when the statement ends: nobody is told, and nothing is raised in its thread."""
+    raised = list[threading.ExceptHookArgs]()
+    slow = "WITH RECURSIVE n (x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n WHERE x < 300000) SELECT count(*) FROM n"
+
+    async def forget() -> threading.Thread:
+        opened = await connect_aiosqlite(f"file:{tmp_path / 'file'}?mode=rwc")
+        assert isinstance(opened, ThreadedConnection)
+        opened.begin(slow, (), Ending().ended)
+        return opened._thread
+
+    hook, threading.excepthook = threading.excepthook, raised.append
+    try:
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            thread = asyncio.run(forget())
+            gc.collect()
+        thread.join(60)
+    finally:
+        threading.excepthook = hook
+    assert not thread.is_alive()
+    assert raised == []

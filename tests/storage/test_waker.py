@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 import gc
 import os
 import threading
@@ -49,6 +50,21 @@ async def waker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     if request.param == "not watched":
         monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", no_readers)
     return Waker(asyncio.get_running_loop())
+
+
+async def test_without_descriptors_the_loop_is_woken_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    before, said = open_files(), list[str]()
+    monkeypatch.setattr(os, "pipe", none_left)
+    waker = Waker(asyncio.get_running_loop())
+    monkeypatch.undo()
+    asked(waker, partial(said.append, "all the same"))
+    await all_of(said, 1)
+    waker.detach()
+    del waker
+    assert open_files() == before
 
 
 async def test_calls_come_in_their_order_in_the_loop(waker: Waker) -> None:
