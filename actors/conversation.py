@@ -7,6 +7,8 @@ never waits for user code. The turn lane (`turns.py`) runs user code, one item a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..storage import Batch, Blob, Committed, NewRow, Partition, Row, StorageBusy, Told, instant_text
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 __all__ = ["Conversation", "TurnStorage"]
+
+Settled = Callable[[asyncio.Future[Committed]], object]
+"""Is called with the future of a batch that has its outcome."""
 
 
 class Conversation:
@@ -147,18 +152,21 @@ class Conversation:
             future = record._sent(self._loop.create_task(waiting, name=f"parlatory commit {self.name!r}"), marked)
         return await future
 
-    def submit(self, batch: Batch, told: Told | None = None) -> asyncio.Future[Committed]:
+    def submit(
+        self, batch: Batch, told: Told | None = None, settled: Settled | None = None
+    ) -> asyncio.Future[Committed]:
         """Commits a batch, at once in order, and tells its rows; raises StorageBusy where storage has no room."""
         record = self.current
         marked = record.lane.marks.stamp(batch)
-        return record._sent(record._partition.submit(marked, record._teller(told)), marked)
+        return record._sent(record._partition.submit(marked, record._teller(told)), marked, settled)
 
-    def post(self, row: NewRow, told: Told | None = None) -> asyncio.Future[Committed]:
+    def post(self, row: NewRow, told: Told | None = None, settled: Settled | None = None) -> asyncio.Future[Committed]:
         """Appends a client's message, at once in order; it is told before the future has its outcome.
 
         Args:
             row: the message.
             told: is called when the row is durable and told to the subscribers; not for a repeat.
+            settled: is called with the future, in a step behind its outcome; every message pays for each callback.
 
         Raises:
             Draining: the runtime is stopping.
@@ -173,13 +181,16 @@ class Conversation:
             raise MailboxFull(self.name, self.runtime.mailbox_max)
         if record.lane.agent.on_busy == "reject" and record.lane.busy and is_trigger(row):
             raise TurnBusy(self.name)
-        return record.submit(Batch(rows=(row,)), told)
+        return record.submit(Batch(rows=(row,)), told, settled)
 
-    def _sent(self, future: asyncio.Future[Committed], batch: Batch) -> asyncio.Future[Committed]:
+    def _sent(
+        self, future: asyncio.Future[Committed], batch: Batch, settled: Settled | None = None
+    ) -> asyncio.Future[Committed]:
         self._in_flight += 1
         if batch.work:
             self.lane.marks.sent()
-        future.add_done_callback(self._done_marked if batch.work else self._done)
+        done = self._done_marked if batch.work else self._done
+        future.add_done_callback(done if settled is None else partial(_both, done, settled))
         return future
 
     def _done(self, _future: object) -> None:
@@ -247,6 +258,13 @@ class Conversation:
         record = self.current
         record.touch()
         record.hub.signal(event, sender)
+
+
+def _both(first: Settled, second: Settled, future: asyncio.Future[Committed]) -> None:
+    try:
+        first(future)
+    finally:
+        second(future)
 
 
 class TurnStorage:

@@ -351,7 +351,7 @@ class Connection(Socket):
             except asyncio.CancelledError:
                 self._refuse(frame, StorageError("the log gave up a commit"))
 
-        record.post(row, told).add_done_callback(settled)
+        record.post(row, told, settled)
 
     def _acknowledge(self, frame: Send, committed: Committed) -> None:
         self.session.answered()

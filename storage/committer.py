@@ -196,7 +196,7 @@ class Committer:
             try:
                 plan = self._planned(items, {}, ())
                 if plan.group:
-                    begun = asyncio.get_running_loop().time()
+                    begun = items[0].future.get_loop().time()
                     self._disk.write(plan.group, partial(self._written, items, plan, begun))
                     return
             except Exception as raised:
@@ -231,7 +231,7 @@ class Committer:
         if error is not None:
             self._attend(items, error)
             return
-        took = asyncio.get_running_loop().time() - begun
+        took = items[0].future.get_loop().time() - begun
         after = self._settle(plan)
         if not self._queue:
             after, before = [], after

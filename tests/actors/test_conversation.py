@@ -17,7 +17,16 @@ from parlatory.actors import (
     Runtime,
     Signal,
 )
-from parlatory.storage import Batch, Committed, Engine, MessageLog, StorageBusy, StorageFull, instant_text
+from parlatory.storage import (
+    Batch,
+    ClientIdConflict,
+    Committed,
+    Engine,
+    MessageLog,
+    StorageBusy,
+    StorageFull,
+    instant_text,
+)
 
 from .bots import Faults, Held, Stage, actor
 from .fakes import Clock, Recorder, batch, new_user_row, steps, until
@@ -78,6 +87,18 @@ async def test_a_commit_is_told_before_its_appender_knows(record: Conversation) 
     await sink.until_live(1)
     await steps(1)
     assert order == ["told 1", "done"]
+
+
+async def test_who_posts_hears_of_the_outcome_behind_the_record(record: Conversation) -> None:
+    heard: list[tuple[int, bool]] = []
+
+    def settled(future: asyncio.Future[Committed]) -> None:
+        heard.append((record.in_flight, future.exception() is None))
+
+    await record.post(new_user_row("one", client_id="c1"), None, settled)
+    with pytest.raises(ClientIdConflict):
+        await record.post(new_user_row("another", client_id="c1"), None, settled)
+    assert heard == [(0, True), (0, False)]
 
 
 async def test_a_full_mailbox_refuses_and_takes_again(record: Conversation) -> None:
