@@ -40,9 +40,16 @@ class Checkpoint(msgspec.Struct):
     message: dict[str, Any]
 
 
+class Piece(msgspec.Struct):
+    """Is what was written to a draft since the last checkpoint."""
+
+    id: str
+    ops: list[Op]
+
+
 _encode = msgspec.json.Encoder().encode
 _checkpoint = msgspec.json.Decoder(Checkpoint)
-_ops = msgspec.json.Decoder(list[Op])
+_piece = msgspec.json.Decoder(Piece)
 
 
 class Checkpoints:
@@ -59,24 +66,43 @@ class Checkpoints:
         self._stored = 0  # keys that storage holds
         self._ops: list[Op] = []  # of what it does not
         self._storing = 0  # so many of them are on their way
+        # The next one has to hold the whole message; and so has the one behind that which is on its way.
+        self._whole = True
+        self._whole_again = False
 
-    def add(self, ops: Iterable[Op]) -> None:
-        """Takes ops that are to be stored; they do not change any more."""
-        self._ops += ops
+    def add(self, ops: Iterable[Op], *, more: bool = False) -> None:
+        """Takes ops that are to be stored; they do not change any more.
 
-    def next(self, message: Mapping[str, Any]) -> Batch:
-        """Returns the batch that stores all that was added so far; `message` is what that has become."""
+        Where what is not stored has become `more` than the message, the next one holds that instead.
+        """
+        if more:
+            self._ops.clear()
+            self._storing = 0
+            self._whole = self._whole_again = True
+        else:
+            self._ops += ops
+
+    def next(self, message: Mapping[str, Any], held: int = 0) -> Batch:
+        """Returns the batch that stores all that was added so far.
+
+        Args:
+            message: what that has become.
+            held: how many keys storage may hold, of an earlier draft too.
+        """
         self._storing = len(self._ops)
-        if self._stored % KEYS_MAX == 0:
+        self._whole = self._whole or self._stored == KEYS_MAX
+        self._whole_again = False
+        if self._whole:
             whole = Checkpoint(self._id, self._turn, dict(message))
             self.keys = max(self.keys, 1)
-            return Batch(puts={CHECKPOINT: _encode(whole)}, deletes=NAMES[1 : self._stored])
+            return Batch(puts={CHECKPOINT: _encode(whole)}, deletes=NAMES[1 : max(held, self.keys)])
         self.keys = max(self.keys, self._stored + 1)
-        return Batch(puts={NAMES[self._stored]: _encode(list(_joined(self._ops)))})
+        return Batch(puts={NAMES[self._stored]: _encode(Piece(self._id, list(_joined(self._ops))))})
 
     def stored(self) -> None:
         """Takes note that the last batch is durable."""
-        self._stored = self._stored % KEYS_MAX + 1
+        self._stored = 1 if self._whole else self._stored + 1
+        self._whole = self._whole_again
         del self._ops[: self._storing]
         self._storing = 0
 
@@ -94,13 +120,17 @@ def restored(keys: Mapping[str, bytes]) -> Checkpoint:
     """
     left = _checkpoint.decode(keys[CHECKPOINT])
     message = DraftMessage.of(left.message)
+    restored = message.message()
     try:
         for name in NAMES[1:]:
-            for op in _ops.decode(keys.get(name, b"[]")):
+            if name not in keys or (piece := _piece.decode(keys[name])).id != left.id:
+                break
+            for op in piece.ops:
                 message.apply(op)
-    except (msgspec.MsgspecError, ValueError, LookupError):
+            restored = message.message()
+    except (msgspec.MsgspecError, ValueError, LookupError, TypeError):
         logger.exception("the end of a partial answer that a crash left is lost")
-    return Checkpoint(left.id, left.turn, message.message())
+    return Checkpoint(left.id, left.turn, restored)
 
 
 def _joined(ops: Iterable[Op]) -> Iterator[Op]:

@@ -77,7 +77,7 @@ class Draft:
         self._flush_at = 0.0  # the loop time before which no flush is due, unless much was written
         self._flush_waits = False
         self._checkpoints = Checkpoints(self.id, turn)
-        self._stored_size = 0
+        self._stored_size = self._durable_size = 0  # the first also of what is not to be tried again before long
         self._storing_size: int | None = None
         self._checkpoint_waits = False
 
@@ -221,7 +221,8 @@ class Draft:
         self._told_size = self._message.size
         if delta is not None:
             self._told_index = delta.end
-            self._checkpoints.add(delta.ops)
+            message = self._message
+            self._checkpoints.add(delta.ops, more=message.size - self._durable_size > message.weight)
             conversation = self._lane.conversation
             event = DeltaTold(conversation.name, self.id, delta.start, delta.end, delta.ops)
             conversation.hub.tell_delta(event)
@@ -237,14 +238,15 @@ class Draft:
 
     def _checkpoint(self) -> None:
         """Stores what was written since the last one, unless that is still on its way: then it follows that one."""
-        if self._storing_size is not None or self.ending or not self._message:
+        message = self._message
+        if self._storing_size is not None or self.ending or not message or message.size == self._durable_size:
             return
         try:
             future = self._lane.conversation.submit(self._partial())
         except ParlatoryError as error:  # a crash now would cost what was written since the last one
             self._checkpoint_failed(error)
             return
-        self._storing_size = self._message.size
+        self._storing_size = message.size
         future.add_done_callback(self._checkpoint_done)
 
     def _checkpoint_due(self) -> None:
@@ -260,7 +262,7 @@ class Draft:
             self._checkpoint_failed(error)
             return
         self._checkpoints.stored()
-        self._stored_size = size or 0
+        self._stored_size = self._durable_size = size or 0
         if self._message.size > self._stored_size:
             self._checkpoint_later()
 
@@ -276,8 +278,8 @@ class Draft:
 
     def _partial(self) -> Batch:
         self.flush()
-        batch = self._checkpoints.next(self._message.message())
         marks = self._lane.marks
+        batch = self._checkpoints.next(self._message.message(), marks.checkpoints)
         marks.checkpoints = max(marks.checkpoints, self._checkpoints.keys)
         return batch
 

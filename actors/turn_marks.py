@@ -179,8 +179,8 @@ class TurnMarks:
             if self.read is not None:
                 return self.read
             keys = await conversation.keys(KEYS)
-            if CHECKPOINT in keys:
-                left = tuple(name for name in keys if name.startswith(CHECKPOINT))
+            left = tuple(name for name in keys if name.startswith(CHECKPOINT))
+            if left:
                 await conversation.commit(Batch(rows=self._interrupted(keys), deletes=left))
             start = keys.get(HANDLED) or keys.get(SINCE)
             self._based = start is not None
@@ -190,6 +190,8 @@ class TurnMarks:
             return self.read
 
     def _interrupted(self, keys: Mapping[str, bytes]) -> tuple[NewRow, ...]:
+        if CHECKPOINT not in keys:
+            return ()
         try:
             left = restored(keys)
             return (new_row(left.message, by="agent", turn=left.turn, finish="interrupted")[1],)
@@ -292,8 +294,17 @@ class TurnMarks:
         """Commits rows, and with them that no draft is being written any more."""
         deletes = checkpoint_keys(self.checkpoints)
         if rows or deletes:
-            await self._conversation.commit(Batch(rows=rows, deletes=deletes), told)
+            await self._conversation.commit(Batch(rows=rows, deletes=deletes), self._dropping(told))
+
+    def _dropping(self, told: Told | None) -> Told:
+        """Takes note of the end of the checkpoints in the step that tells it: the next draft may begin in it."""
+
+        def dropped(committed: Committed) -> None:
             self.checkpoints = 0
+            if told is not None:
+                told(committed)
+
+        return dropped
 
     async def settle(self, batch: Batch, told: Told | None = None) -> Committed:
         """Commits a batch and, with it, how far messages are handled; and that nothing is left, where that is so."""
@@ -304,6 +315,7 @@ class TurnMarks:
         if passed:
             puts[SKIPPED] = _encode(sorted((self._skipped | self._skipping) - passed))
         deletes = (*batch.deletes, *checkpoint_keys(self.checkpoints))
+        told = self._dropping(told)
         # A mark on its way is set in front of this batch, which must not take it away.
         unknown = self._unknown
         done = not self._page and not self._sent and not unknown
@@ -321,7 +333,6 @@ class TurnMarks:
                 self.marked = True
                 raise
             self._unknown -= unknown
-        self.checkpoints = 0
         self._based = True
         self._skipped -= passed
         return committed

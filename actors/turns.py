@@ -523,14 +523,17 @@ class TurnLane:
                 self._answer = draft.finish
             self.end_draft(draft, committed.rows[-1].seq)
 
+        unsaved = self._unsaved
         if row is None:
-            await self.marks.drop_checkpoints()
+            await self.marks.drop_checkpoints(unsaved)
+            self._unsaved = self._unsaved[len(unsaved) :]
             return
         try:
             if draft.final:
                 await self._settle(Batch(rows=(row,)), told)
             else:
-                await self.marks.drop_checkpoints((row,), told)
+                await self.marks.drop_checkpoints((*unsaved, row), told)
+                self._unsaved = self._unsaved[len(unsaved) :]
         except StorageError:
             self._unsaved += (msgspec.structs.replace(row, finish="error"),)
             raise

@@ -52,7 +52,7 @@ def test_each_holds_what_is_new() -> None:
         on.message.add(text)
         on.store()
     assert list(on.keys) == [CHECKPOINT, "turn.draft.01", "turn.draft.02"] == list(checkpoint_keys(3))
-    assert on.keys["turn.draft.02"] == b'[{"add":"three"}]'
+    assert json.loads(on.keys["turn.draft.02"]) == {"id": "d1", "ops": [{"add": "three"}]}
     assert on.content() == "one two three"
     assert on.checkpoints.keys == 3
 
@@ -68,7 +68,7 @@ def test_adjacent_texts_of_a_kind_are_one() -> None:
     on.message.replace(place, {**PART, "input": {}})
     on.message.add("c")
     on.store()
-    assert json.loads(on.keys["turn.draft.01"]) == [
+    assert json.loads(on.keys["turn.draft.01"])["ops"] == [
         {"reasoning": "bbb"},
         {"part": PART},
         {"set": 2, "part": {**PART, "input": {}}},
@@ -144,11 +144,12 @@ def test_what_is_restored_is_the_message(seed: int) -> None:
     "piece",
     [
         b"{",
-        b'{"add":"x"}',
-        b"[1]",
-        b'[{"add":1}]',
-        b'[{"new":"x"}]',
-        b'[{"set":9,"part":{"type":"text","text":"x"}}]',
+        b'[{"add":"x"}]',
+        b'{"id":"d1","ops":[1]}',
+        b'{"id":"d1","ops":[{"add":1}]}',
+        b'{"id":"d1","ops":[{"new":"x"}]}',
+        b'{"id":"d1","ops":[{"set":9,"part":{"type":"text","text":"x"}}]}',
+        b'{"id":"d1","ops":[{"part":{"type":"text","text":5}},{"add":"x"}]}',
     ],
 )
 def test_what_is_behind_one_that_cannot_be_read_is_lost(piece: bytes, caplog: pytest.LogCaptureFixture) -> None:
@@ -159,6 +160,61 @@ def test_what_is_behind_one_that_cannot_be_read_is_lost(piece: bytes, caplog: py
     on.keys["turn.draft.02"] = piece
     assert on.content() in ("ab", [{"type": "text", "text": "ab"}])
     assert "is lost" in caplog.text
+
+
+def test_what_is_of_another_draft_or_behind_a_gap_is_not_restored() -> None:
+    on = Stored()
+    for text in "abcd":
+        on.message.add(text)
+        on.store()
+    other = on.keys["turn.draft.02"].replace(b"d1", b"d2")
+    assert restored({**on.keys, "turn.draft.02": other}).message["content"] == "ab"
+    del on.keys["turn.draft.01"]
+    assert on.content() == "a"
+
+
+def test_the_first_one_takes_away_those_of_an_earlier_draft() -> None:
+    on = Stored()
+    on.message.add("a")
+    assert on.checkpoints.next(on.message.message(), held=3).deletes == ("turn.draft.01", "turn.draft.02")
+
+
+@pytest.mark.parametrize("outcome", ["stored", "refused", "unknown"])
+def test_what_is_more_than_the_message_is_not_kept(outcome: str) -> None:
+    """A part that is amended again and again, while a checkpoint is on its way or storage is full."""
+    on = Stored()
+    on.message.put(PART)
+    on.store()
+    on.message.add("x")
+    first = on.next()
+    if outcome == "unknown":
+        on.apply(first)
+    for number in range(1_000):
+        on.message.replace(0, {**PART, "input": {"n": number}})
+        delta = on.message.flush()
+        assert delta is not None
+        on.checkpoints.add(delta.ops, more=number > 3)
+        if outcome == "stored" and number == 500:
+            on.apply(first)
+            on.checkpoints.stored()
+    on.store()
+    on.message.add("y")
+    on.store()
+    assert on.content() == on.message.message()["content"]
+    assert sum(on.written) < 2_000
+
+
+def test_one_is_whole_until_it_is_stored() -> None:
+    on = Stored()
+    on.message.add("a")
+    on.next()
+    on.message.add("b")
+    assert list(on.next().puts) == [CHECKPOINT]
+    on.store()
+    on.message.add("c")
+    on.store()
+    assert list(on.keys) == [CHECKPOINT, "turn.draft.01"]
+    assert on.content() == "abc"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -8,7 +9,7 @@ from parlatory.actors import DeltaTold, Draft, DraftEnded, DraftTold, Live, Rows
 from parlatory.actors import draft as draft_module
 from parlatory.actors.checkpoints import CHECKPOINT, restored
 from parlatory.actors.turn_marks import HANDLED
-from parlatory.storage import Batch, CodecError, Engine, Partition, StorageFull, TooLarge
+from parlatory.storage import Batch, CodecError, Engine, Partition, StorageFull, StoredMessage, TooLarge
 
 from .bots import Faults, Stage
 from .fakes import Clock, Recorder, steps, until
@@ -382,7 +383,7 @@ async def test_what_is_written_during_a_checkpoint_is_in_the_next(engine: Engine
     await until(lambda: play.record.in_flight == 0)
     await clock.advance(draft_module.CHECKPOINT_S)
     await until(lambda: len(stored()) == 2)
-    assert stored()[1] == b'[{"add":"b"}]'
+    assert b'"ops":[{"add":"b"}]' in stored()[1]
     play.record.lane.cancel(None)
     await play.runtime.close()
 
@@ -430,6 +431,96 @@ async def test_a_crash_leaves_all_checkpoints_and_the_end_takes_them_away(engine
     play.record.lane.cancel(None)
     await play.record.lane.join()
     assert not await play.record.keys(CHECKPOINT)
+    await play.runtime.close()
+
+
+async def test_a_draft_behind_one_that_was_interrupted_is_restored_alone(engine: Engine) -> None:
+    begun = asyncio.Event()
+
+    class Two(Writer):
+        name = "bot"
+
+        async def on_message(self, row: StoredMessage) -> None:
+            try:
+                async with self.reply(more=True) as draft:
+                    for number in range(3):
+                        await draft.write(str(number) * 5000)
+                        await until(lambda: not play.record.in_flight)
+                    begun.set()
+                    await never()
+            except asyncio.CancelledError:
+                async with self.reply() as draft:
+                    await draft.write("two")
+                    await never()
+
+    play = await Play.begin(engine, agent=Two)
+    await play.send("hi")
+    await begun.wait()
+    await play.runtime.drain(0)
+    assert restored(await play.record.keys(CHECKPOINT)).message["content"] == "two"
+    await play.runtime.close()
+
+
+async def test_a_draft_of_another_task_that_begins_in_the_step_of_an_end_leaves_no_key(engine: Engine) -> None:
+    class Two(Writer):
+        name = "bot"
+
+        async def on_message(self, row: StoredMessage) -> None:
+            async def second() -> None:
+                while True:
+                    try:
+                        async with self.reply() as draft:
+                            await draft.write("y" * 5000)
+                            await until(lambda: not play.record.in_flight)
+                        return
+                    except RuntimeError:
+                        await asyncio.sleep(0)
+
+            async with self.reply(more=True) as draft:
+                await draft.write("one")
+                other = asyncio.create_task(second())
+                await asyncio.sleep(0)
+            await other
+
+    play = await Play.begin(engine, agent=Two)
+    await play.send("hi")
+    await until(lambda: play.record.head == 3)
+    await play.record.lane.join()
+    assert not await play.record.keys(CHECKPOINT)
+    await play.runtime.close()
+
+
+@pytest.mark.parametrize("second", ["", "<two>"])
+async def test_a_row_that_storage_refused_goes_with_the_next_draft_of_its_turn(engine: Engine, second: str) -> None:
+    refuse = list[StorageFull]()
+    over = asyncio.Event()
+
+    class Two(Writer):
+        name = "bot"
+
+        async def on_message(self, row: StoredMessage) -> None:
+            with contextlib.suppress(StorageFull):
+                async with self.reply(more=True) as draft:
+                    await draft.write("<one>" * 1000)
+                    await until(lambda: not play.record.in_flight)
+                    refuse.append(StorageFull("no space"))
+            async with self.reply(more=True) as draft:
+                await draft.write(second)
+            over.set()
+            await never()
+
+    play = await Play.begin(engine, agent=Two)
+    faults = Faults(engine)
+    faults.submits = lambda partition, batch: refuse.pop() if refuse and batch.rows else None
+    await play.send("hi")
+    await over.wait()
+    rows = await rows_of(play.record)
+    assert [(text, finish) for _, _, text, _, finish in rows[1:]] == [
+        ("<one>" * 1000, "error"),
+        *([(second, None)] if second else []),
+    ]
+    assert not await play.record.keys(CHECKPOINT)
+    play.record.lane.cancel(None)
     await play.runtime.close()
 
 

@@ -79,7 +79,11 @@ async def test_t20_l07_the_partial_of_a_crash_is_one_interrupted_row_and_its_tur
 
 async def test_t20_a_partial_in_many_checkpoints_is_one_row(engine: Engine) -> None:
     ops = [{"add": "ered"}, {"part": {"type": "text", "text": "more"}}]
-    pieces = {f"{CHECKPOINT}.01": b'[{"add":" an answ"}]', f"{CHECKPOINT}.02": json.dumps(ops).encode()}
+    written = ([{"add": " an answ"}], ops)
+    pieces = {
+        f"{CHECKPOINT}.{number:02}": json.dumps({"id": "d1", "ops": each}).encode()
+        for number, each in enumerate(written, 1)
+    }
     await (await left(engine, "hi")).commit(Batch(puts={**partial(1, "half"), **pieces}))
     runtime = await restarted(engine, writer(Stage()))
     record = await runtime.conversation(NAME)
@@ -90,6 +94,17 @@ async def test_t20_a_partial_in_many_checkpoints_is_one_row(engine: Engine) -> N
         {"type": "text", "text": "more"},
     ]
     assert not await record.keys(CHECKPOINT)
+    await runtime.close()
+
+
+async def test_what_is_left_of_checkpoints_without_the_first_one_goes(engine: Engine) -> None:
+    await (await left(engine, "hi")).commit(Batch(puts={f"{CHECKPOINT}.01": b'{"id":"d1","ops":[{"add":"x"}]}'}))
+    stage = Stage()
+    runtime = await restarted(engine, actor(stage))
+    record = await runtime.conversation(NAME)
+    assert not await record.keys(CHECKPOINT)
+    assert [row[2] for row in await rows_of(record)][0] == "hi"
+    assert all(row[4] != "interrupted" for row in await rows_of(record))
     await runtime.close()
 
 
