@@ -120,7 +120,7 @@ FAULTS = (
         (
             Edit(
                 "server/connection.py",
-                "        record.post(row, told).add_done_callback(settled)\n",
+                "        record.post(row, told, settled)\n",
                 "        record.post(row).add_done_callback(lambda future: future.cancelled() or future.exception())\n"
                 "        self._acknowledge(frame, Committed(record.head + 1))\n",
             ),
@@ -256,7 +256,7 @@ FAULTS = (
             Edit(
                 "actors/turns.py",
                 "                await self._settle(Batch(rows=(row,)), told)\n",
-                "                await self._conversation.commit(Batch(rows=(row,), deletes=deletes), told)\n",
+                "                await self.marks.drop_checkpoints((*unsaved, row), told)\n",
             ),
         ),
     ),
