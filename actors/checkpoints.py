@@ -63,12 +63,12 @@ class Checkpoints:
         self.keys = 0
         self._id = id
         self._turn = turn
-        self._stored = 0  # keys that storage holds
-        self._ops: list[Op] = []  # of what it does not
-        self._storing = 0  # so many of them are on their way
-        # The next one has to hold the whole message; and so has the one behind that which is on its way.
-        self._whole = True
-        self._whole_again = False
+        # How many keys hold what was stored; 0 where the message has to be stored whole. And how many it will be.
+        self._stored = 0
+        self._next = 0
+        # What is not stored; so much of it, from the beginning, is on its way.
+        self._ops: list[Op] = []
+        self._storing = 0
 
     def add(self, ops: Iterable[Op], *, more: bool = False) -> None:
         """Takes ops that are to be stored; they do not change any more.
@@ -77,8 +77,7 @@ class Checkpoints:
         """
         if more:
             self._ops.clear()
-            self._storing = 0
-            self._whole = self._whole_again = True
+            self._stored = self._next = self._storing = 0
         else:
             self._ops += ops
 
@@ -89,20 +88,17 @@ class Checkpoints:
             message: what that has become.
             held: how many keys storage may hold, of an earlier draft too.
         """
-        self._storing = len(self._ops)
-        self._whole = self._whole or self._stored == KEYS_MAX
-        self._whole_again = False
-        if self._whole:
-            whole = Checkpoint(self._id, self._turn, dict(message))
-            self.keys = max(self.keys, 1)
-            return Batch(puts={CHECKPOINT: _encode(whole)}, deletes=NAMES[1 : max(held, self.keys)])
-        self.keys = max(self.keys, self._stored + 1)
-        return Batch(puts={NAMES[self._stored]: _encode(Piece(self._id, list(_joined(self._ops))))})
+        place = self._stored % KEYS_MAX
+        self._next, self._storing = place + 1, len(self._ops)
+        self.keys = max(self.keys, self._next)
+        if place:
+            return Batch(puts={NAMES[place]: _encode(Piece(self._id, list(_joined(self._ops))))})
+        whole = Checkpoint(self._id, self._turn, dict(message))
+        return Batch(puts={CHECKPOINT: _encode(whole)}, deletes=NAMES[1 : max(held, self.keys)])
 
     def stored(self) -> None:
         """Takes note that the last batch is durable."""
-        self._stored = 1 if self._whole else self._stored + 1
-        self._whole = self._whole_again
+        self._stored = self._next
         del self._ops[: self._storing]
         self._storing = 0
 

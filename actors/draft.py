@@ -286,9 +286,14 @@ class Draft:
     # -- life
 
     async def __aenter__(self) -> Self:
-        """Begins the draft; it is told at once, empty."""
+        """Begins the draft; it is told at once, empty.
+
+        Raises:
+            StorageError: the row of an earlier draft was refused, and is refused again.
+        """
         if self.ending:
             raise RuntimeError("the draft is over")
+        await self._lane.save_refused()
         self._lane.begin_draft(self)
         return self
 

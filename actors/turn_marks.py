@@ -90,6 +90,7 @@ class TurnMarks:
             asked yet.
         marked: storage may hold the work mark.
         checkpoints: how many keys of a draft's checkpoints storage may hold.
+        refused: rows of turns that storage refused; they go in front of what the lane commits next.
     """
 
     def __init__(self, conversation: Conversation, answers: bool, before: TurnMarks | None = None) -> None:
@@ -98,6 +99,8 @@ class TurnMarks:
         self.read: int | None = None
         self.marked = False
         self.checkpoints = 0
+        self.refused: tuple[NewRow, ...] = ()
+        self._saving = asyncio.Lock()
         self._page: deque[Row] = deque()
         self._loading = asyncio.Lock()
         # Messages whose turn was cancelled before it began, and those for which this is being committed.
@@ -263,7 +266,10 @@ class TurnMarks:
     async def excuse(self, attempt: Attempt) -> None:
         """Makes durable that an attempt ended because the process is being stopped, so that it does not count."""
         excused = msgspec.structs.replace(attempt, drained=attempt.drained + 1)
-        await self._conversation.commit(Batch(puts={ATTEMPT: _encode(excused)}))
+        batch, told = Batch(puts={ATTEMPT: _encode(excused)}), None
+        if self.refused:  # what storage holds of a draft is theirs; else it is what the next process makes a row of
+            batch, told = self._closing(batch, None)
+        await self._conversation.commit(batch, told)
 
     async def skip_turn(self, seq: int) -> bool:
         """Makes durable that a message gets no turn; says whether that is so, which it is once, and not if it began.
@@ -290,21 +296,33 @@ class TurnMarks:
     def _has_read(self, seq: int) -> bool:
         return self.read is not None and seq <= self.read
 
-    async def drop_checkpoints(self, rows: tuple[NewRow, ...] = (), told: Told | None = None) -> None:
+    async def save_refused(self) -> None:
+        """Commits the rows that storage refused before, if there are any."""
+        async with self._saving:
+            if self.refused:
+                await self.end_draft()
+
+    async def end_draft(self, rows: tuple[NewRow, ...] = (), told: Told | None = None) -> None:
         """Commits rows, and with them that no draft is being written any more."""
-        deletes = checkpoint_keys(self.checkpoints)
-        if rows or deletes:
-            await self._conversation.commit(Batch(rows=rows, deletes=deletes), self._dropping(told))
+        batch, told = self._closing(Batch(rows=rows), told)
+        if batch.rows or batch.deletes:
+            await self._conversation.commit(batch, told)
 
-    def _dropping(self, told: Told | None) -> Told:
-        """Takes note of the end of the checkpoints in the step that tells it: the next draft may begin in it."""
+    def _closing(self, batch: Batch, told: Told | None) -> tuple[Batch, Told]:
+        """Returns a batch with what storage refused before and without what it holds of a draft, and its teller.
 
-        def dropped(committed: Committed) -> None:
+        That takes note of both in the very step that tells: the next draft may begin in it.
+        """
+        refused = self.refused
+
+        def closed(committed: Committed) -> None:
             self.checkpoints = 0
+            self.refused = self.refused[len(refused) :]
             if told is not None:
                 told(committed)
 
-        return dropped
+        deletes = (*batch.deletes, *checkpoint_keys(self.checkpoints))
+        return msgspec.structs.replace(batch, rows=(*refused, *batch.rows), deletes=deletes), closed
 
     async def settle(self, batch: Batch, told: Told | None = None) -> Committed:
         """Commits a batch and, with it, how far messages are handled; and that nothing is left, where that is so."""
@@ -314,12 +332,10 @@ class TurnMarks:
         passed = {seq for seq in self._skipped if seq <= read}
         if passed:
             puts[SKIPPED] = _encode(sorted((self._skipped | self._skipping) - passed))
-        deletes = (*batch.deletes, *checkpoint_keys(self.checkpoints))
-        told = self._dropping(told)
+        batch, told = self._closing(msgspec.structs.replace(batch, puts=puts), told)
         # A mark on its way is set in front of this batch, which must not take it away.
         unknown = self._unknown
         done = not self._page and not self._sent and not unknown
-        batch = msgspec.structs.replace(batch, puts=puts, deletes=deletes)
         try:
             future = conversation.submit(msgspec.structs.replace(batch, work=False if done else None), told)
         except StorageBusy:

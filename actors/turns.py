@@ -91,8 +91,6 @@ class TurnLane:
         # The turn that is over and whose mark storage refused: its end is told, and another one begins, when that is
         # durable. Otherwise a crash would deliver both again, and only the first would be known to have begun.
         self._owed: int | None = None
-        # What a draft became whose row storage refused; it goes with the next batch of the lane.
-        self._unsaved: tuple[NewRow, ...] = ()
         # Ends of drafts that are being committed, and queued turns that are being cancelled.
         self._ending: set[asyncio.Task[None]] = set()
         self._cancelling: set[asyncio.Task[None]] = set()
@@ -351,7 +349,7 @@ class TurnLane:
                 await self._run_turn(row)
             else:
                 self._behind = False
-                if marks.marked or self._unsaved:
+                if marks.marked or marks.refused:
                     await self._settle(Batch())
         except Exception as error:  # storage does not answer: what is left stays marked and is taken up again
             self._stall(error)
@@ -449,7 +447,7 @@ class TurnLane:
         if given_up:
             logger.error("turn %d of %r is given up: %d attempts", row.seq, self._conversation.name, attempt.number - 1)
             _, said = new_row(assistant_message(GIVEN_UP), by="agent", turn=row.seq, finish="error")
-            self._unsaved += (said,)
+            self.marks.refused += (said,)
             await self._settle(Batch())
             self._answer = "error"
         ended = await handler.run(self._deliver(row, attempt.number, earlier, given_up))
@@ -489,15 +487,19 @@ class TurnLane:
         return found
 
     async def _settle(self, batch: Batch, told: Callable[[Committed], object] | None = None) -> Committed:
-        """Commits a batch with the mark of what is handled, and the rows that storage refused before."""
-        unsaved = self._unsaved
-        rows = (*unsaved, *batch.rows)
-        committed = await self.marks.settle(msgspec.structs.replace(batch, rows=rows), told)
-        self._unsaved = self._unsaved[len(unsaved) :]
+        """Commits a batch with the mark of what is handled."""
+        committed = await self.marks.settle(batch, told)
         self._behind = self._behind and self.marks.left
         return committed
 
     # -- drafts
+
+    async def save_refused(self) -> None:
+        """Commits what storage refused before: no draft begins in front of it. Raises StorageError where it must."""
+        if self.marks.refused:
+            saving = asyncio.create_task(self.marks.save_refused(), name=f"parlatory save {self._conversation.name!r}")
+            self.own_end(saving)
+            await asyncio.shield(saving)
 
     def begin_draft(self, draft: Draft) -> None:
         """Takes note of a draft; one at a time, in its turn."""
@@ -523,19 +525,16 @@ class TurnLane:
                 self._answer = draft.finish
             self.end_draft(draft, committed.rows[-1].seq)
 
-        unsaved = self._unsaved
         if row is None:
-            await self.marks.drop_checkpoints(unsaved)
-            self._unsaved = self._unsaved[len(unsaved) :]
+            await self.marks.end_draft()
             return
         try:
             if draft.final:
                 await self._settle(Batch(rows=(row,)), told)
             else:
-                await self.marks.drop_checkpoints((*unsaved, row), told)
-                self._unsaved = self._unsaved[len(unsaved) :]
+                await self.marks.end_draft((row,), told)
         except StorageError:
-            self._unsaved += (msgspec.structs.replace(row, finish="error"),)
+            self.marks.refused += (msgspec.structs.replace(row, finish="error"),)
             raise
 
     def own_end(self, task: asyncio.Task[None]) -> None:

@@ -1,6 +1,6 @@
 """WebSocket frames that are one whole text, which almost all are, without websockets (RFC 6455 section 5.2).
 
-Its parser takes frames of every kind, in pieces of any size, and a third of the time that a message has in Python.
+Its parser takes frames of every kind, in pieces of any size, for which each message would pay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The way from a thread into its loop, which every commit takes, at half the price of `call_soon_threadsafe`.
+"""The way from a thread into its loop, which every commit takes, and which costs less than `call_soon_threadsafe`.
 
 That makes a handle with a context of its own, sends on a pair of sockets and reads from it until nothing is left. Here
 a call costs a byte in a pipe, written by the thread and read by the loop.

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
@@ -487,40 +486,6 @@ async def test_a_draft_of_another_task_that_begins_in_the_step_of_an_end_leaves_
     await until(lambda: play.record.head == 3)
     await play.record.lane.join()
     assert not await play.record.keys(CHECKPOINT)
-    await play.runtime.close()
-
-
-@pytest.mark.parametrize("second", ["", "<two>"])
-async def test_a_row_that_storage_refused_goes_with_the_next_draft_of_its_turn(engine: Engine, second: str) -> None:
-    refuse = list[StorageFull]()
-    over = asyncio.Event()
-
-    class Two(Writer):
-        name = "bot"
-
-        async def on_message(self, row: StoredMessage) -> None:
-            with contextlib.suppress(StorageFull):
-                async with self.reply(more=True) as draft:
-                    await draft.write("<one>" * 1000)
-                    await until(lambda: not play.record.in_flight)
-                    refuse.append(StorageFull("no space"))
-            async with self.reply(more=True) as draft:
-                await draft.write(second)
-            over.set()
-            await never()
-
-    play = await Play.begin(engine, agent=Two)
-    faults = Faults(engine)
-    faults.submits = lambda partition, batch: refuse.pop() if refuse and batch.rows else None
-    await play.send("hi")
-    await over.wait()
-    rows = await rows_of(play.record)
-    assert [(text, finish) for _, _, text, _, finish in rows[1:]] == [
-        ("<one>" * 1000, "error"),
-        *([(second, None)] if second else []),
-    ]
-    assert not await play.record.keys(CHECKPOINT)
-    play.record.lane.cancel(None)
     await play.runtime.close()
 
 

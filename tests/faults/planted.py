@@ -256,7 +256,7 @@ FAULTS = (
             Edit(
                 "actors/turns.py",
                 "                await self._settle(Batch(rows=(row,)), told)\n",
-                "                await self.marks.drop_checkpoints((*unsaved, row), told)\n",
+                "                await self.marks.end_draft((row,), told)\n",
             ),
         ),
     ),
