@@ -292,8 +292,9 @@ class TurnStorage:
         return self._conversation.lane
 
     async def commit(self, batch: Batch, told: Told | None = None) -> Committed:
-        """Commits a batch whose rows belong to the running turn, if one runs."""
+        """Commits a batch whose rows belong to the running turn, if one runs, behind what storage refused before."""
         conversation = self._conversation = self._conversation.current
+        await conversation.lane.save_refused()
         return await conversation.commit(conversation.lane.stamped(batch), told)
 
     async def read(

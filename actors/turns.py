@@ -495,7 +495,7 @@ class TurnLane:
     # -- drafts
 
     async def save_refused(self) -> None:
-        """Commits what storage refused before: no draft begins in front of it. Raises StorageError where it must."""
+        """Commits what storage refused before: nothing of its turn comes in front of it; raises StorageError."""
         if self.marks.refused:
             saving = asyncio.create_task(self.marks.save_refused(), name=f"parlatory save {self._conversation.name!r}")
             self.own_end(saving)

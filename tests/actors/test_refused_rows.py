@@ -98,6 +98,25 @@ async def test_no_draft_begins_behind_a_row_that_storage_goes_on_refusing(engine
     await play.runtime.close()
 
 
+@pytest.mark.parametrize("refusals", [1, 2])
+async def test_nothing_is_said_in_front_of_a_refused_row(engine: Engine, refusals: int) -> None:
+    over, said = asyncio.Event(), list[str]()
+
+    async def then(agent: Refusing) -> None:
+        for text in ("first", "second"):
+            with contextlib.suppress(StorageFull):
+                await agent.say(text)
+                said.append(text)
+        over.set()
+
+    play = await refusing(engine, then, refusals)
+    await over.wait()
+    await play.record.lane.join()
+    assert said == ["first", "second"][refusals - 1 :]
+    assert await texts(play.record) == [ONE, *((text, None) for text in said)]
+    await play.runtime.close()
+
+
 async def test_two_tasks_that_begin_behind_a_refused_row_save_it_once(engine: Engine) -> None:
     over = asyncio.Event()
 
