@@ -1,9 +1,10 @@
 """An agenda: what is due soon, for many, by one timer.
 
 Thousands of drafts that are each told in a beat of their own would cost the event loop a timer and a step for every
-word. Here they wait in one heap. What is due together runs in one step of the loop, for a millisecond or so: the rest
-waits for the next step, so that what clients send meanwhile is served in between, however much is due. Behind calls
-that are long by themselves it waits for a millisecond, because to serve what a client sends takes more than one step.
+word. Here they wait in one heap. What is due together runs in one step of the loop, for as long as a few short calls
+take: the rest waits for the next step, so that what clients send meanwhile is served in between, however much is due.
+Where the steps of others are long, its own become longer, or it would never come to an end. Behind calls that are long
+by themselves it waits for a millisecond, because to serve what a client sends takes more than one step.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from itertools import count
 
 __all__ = ["Agenda"]
 
-STEP_S = 0.001
+STEP_S = 0.00005
+STEP_MAX_S = PAUSE_S = 0.001
+SHARE = 0.1  # of the time that the others took since its last step
 LONG_S = 0.0003  # on average, of the calls of a step
 NOW, NEVER = float("-inf"), float("inf")
 
@@ -33,6 +36,7 @@ class Agenda:
         self._numbers = count()
         self._timer: asyncio.Handle | None = None
         self._timer_at = NEVER
+        self._left_at: float | None = None  # the loop time at which a step left something to the next one
 
     def add(self, at: float, call: Callable[[], object]) -> None:
         """Adds a call that is due at a loop time. It cannot be taken back: one needless by then does nothing."""
@@ -46,6 +50,7 @@ class Agenda:
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._timer_at = None, NEVER
+        self._left_at = None
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop, at: float, earliest: float) -> None:
         if self._timer is not None:
@@ -60,6 +65,9 @@ class Agenda:
         loop = asyncio.get_running_loop()
         now = loop.time()
         end = now + STEP_S
+        if self._left_at is not None:
+            end = max(end, now + min((now - self._left_at) * SHARE, STEP_MAX_S))
+            self._left_at = None
         entries = self._entries
         self._timer, self._timer_at = None, NOW  # what is added meanwhile is seen below
         calls = 0
@@ -73,5 +81,9 @@ class Agenda:
             self._timer_at = NEVER
             if entries:
                 after = loop.time()
-                rest = after + STEP_S if after - now > calls * LONG_S else after
+                rest = after
+                if after - now > calls * LONG_S:
+                    rest += PAUSE_S
+                elif entries[0][0] <= now:
+                    self._left_at = after
                 self._set_timer(loop, max(rest, entries[0][0]), now + self._grain_s)

@@ -11,8 +11,7 @@ Pure: no clock, no await.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -30,6 +29,7 @@ TEXTS = ("add", "reasoning")
 logger = logging.getLogger("parlatory.actors")
 
 Op = dict[str, Any]
+Run = tuple[str, Any]  # a kind of text and its pieces; or "" and an op of another kind
 
 
 class Checkpoint(msgspec.Struct):
@@ -66,8 +66,10 @@ class Checkpoints:
         # How many keys hold what was stored; 0 where the message has to be stored whole. And how many it will be.
         self._stored = 0
         self._next = 0
-        # What is not stored; so much of it, from the beginning, is on its way.
-        self._ops: list[Op] = []
+        # What is not stored, adjacent texts of a kind as one run: a text costs no object that the garbage collector
+        # counts, and thousands of drafts do not make it run. So many runs, from the beginning, are on their way, or
+        # were and may be durable: the last of these grows no more.
+        self._runs: list[Run] = []
         self._storing = 0
 
     def add(self, ops: Iterable[Op], *, more: bool = False) -> None:
@@ -76,30 +78,39 @@ class Checkpoints:
         Where what is not stored has become `more` than the message, the next one holds that instead.
         """
         if more:
-            self._ops.clear()
+            self._runs.clear()
             self._stored = self._next = self._storing = 0
-        else:
-            self._ops += ops
+            return
+        for op in ops:
+            kind = next(iter(op))
+            if kind not in TEXTS:
+                self._runs.append(("", op))
+            elif len(self._runs) > self._storing and self._runs[-1][0] == kind:
+                self._runs[-1][1].append(op[kind])
+            else:
+                self._runs.append((kind, [op[kind]]))
 
-    def next(self, message: Mapping[str, Any], held: int = 0) -> Batch:
+    def next(self, message: Mapping[str, Any], held: int = 0, *, lazy: bool = False) -> Batch:
         """Returns the batch that stores all that was added so far.
 
         Args:
             message: what that has become.
             held: how many keys storage may hold, of an earlier draft too.
+            lazy: it may wait for what others commit.
         """
         place = self._stored % KEYS_MAX
-        self._next, self._storing = place + 1, len(self._ops)
+        self._next, self._storing = place + 1, len(self._runs)
         self.keys = max(self.keys, self._next)
         if place:
-            return Batch(puts={NAMES[place]: _encode(Piece(self._id, list(_joined(self._ops))))})
+            ops = [_op(kind, content) for kind, content in self._runs]
+            return Batch(puts={NAMES[place]: _encode(Piece(self._id, ops))}, lazy=lazy)
         whole = Checkpoint(self._id, self._turn, dict(message))
-        return Batch(puts={CHECKPOINT: _encode(whole)}, deletes=NAMES[1 : max(held, self.keys)])
+        return Batch(puts={CHECKPOINT: _encode(whole)}, deletes=NAMES[1 : max(held, self.keys)], lazy=lazy)
 
     def stored(self) -> None:
         """Takes note that the last batch is durable."""
         self._stored = self._next
-        del self._ops[: self._storing]
+        del self._runs[: self._storing]
         self._storing = 0
 
 
@@ -129,10 +140,6 @@ def restored(keys: Mapping[str, bytes]) -> Checkpoint:
     return Checkpoint(left.id, left.turn, restored)
 
 
-def _joined(ops: Iterable[Op]) -> Iterator[Op]:
-    """Yields ops with adjacent texts of a kind as one."""
-    for kind, alike in groupby(ops, key=lambda op: next(iter(op))):
-        if kind in TEXTS:
-            yield {kind: "".join([op[kind] for op in alike])}
-        else:
-            yield from alike
+def _op(kind: str, content: Any) -> Op:
+    """Returns a run as one op."""
+    return {kind: "".join(content)} if kind else content

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import secrets
 from collections.abc import Mapping
 from types import TracebackType
@@ -33,7 +34,11 @@ __all__ = ["Draft"]
 
 FLUSH_S = 0.025
 FLUSH_CHARACTERS = 256
-CHECKPOINT_S = 1.0
+# With what storage lets pass before it writes what is lazy, a crash costs less than a second. Drafts that began
+# together are not checkpointed together.
+CHECKPOINT_S = 0.9
+FIRST_CHECKPOINT_SPREAD = 0.8
+CHECKPOINT_SPREAD = 0.1
 CHECKPOINT_CHARACTERS = 4096
 DRAFT_BYTES_MAX = 1_000_000  # of its message as JSON; a row takes a little more
 CHARACTER_BYTES_MAX = 6  # of one character in JSON
@@ -66,6 +71,8 @@ class Draft:
         self.usage: dict[str, Any] | None = None
         self.stop_reason: str | None = None
         self._lane = lane
+        self._conversation = lane.conversation
+        self._flushes = lane.conversation.runtime.flushes
         self._more = more
         self._message = DraftMessage()
         self._snapshot: DraftTold | None = None
@@ -201,7 +208,7 @@ class Draft:
             # What comes after a pause is told at once; the rest in a steady beat, which a late step does not slow down.
             self._flush_waits = True
             self._flush_at = max(self._flush_at, self._loop.time())
-            self._lane.conversation.runtime.flushes.add(self._flush_at, self._flush_due)
+            self._flushes.add(self._flush_at, self._flush_due)
         if message.size - self._stored_size >= CHECKPOINT_CHARACTERS:
             self._checkpoint()
         elif not self._checkpoint_waits:
@@ -223,26 +230,26 @@ class Draft:
             self._told_index = delta.end
             message = self._message
             self._checkpoints.add(delta.ops, more=message.size - self._durable_size > message.weight)
-            conversation = self._lane.conversation
+            conversation = self._conversation
             event = DeltaTold(conversation.name, self.id, delta.start, delta.end, delta.ops)
             conversation.hub.tell_delta(event)
 
     def snapshot(self) -> DraftTold:
         """Returns the draft as it was told so far, which is all of it just behind a flush; many share one."""
         if self._snapshot is None or self._snapshot.index != self._told_index:
-            name = self._lane.conversation.name
+            name = self._conversation.name
             self._snapshot = DraftTold(name, self.id, self.turn, self._told_index, self._message.message())
         return self._snapshot
 
     # -- storing
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, *, lazy: bool = False) -> None:
         """Stores what was written since the last one, unless that is still on its way: then it follows that one."""
         message = self._message
         if self._storing_size is not None or self.ending or not message or message.size == self._durable_size:
             return
         try:
-            future = self._lane.conversation.submit(self._partial())
+            future = self._conversation.submit(self._partial(lazy=lazy))
         except ParlatoryError as error:  # a crash now would cost what was written since the last one
             self._checkpoint_failed(error)
             return
@@ -251,7 +258,7 @@ class Draft:
 
     def _checkpoint_due(self) -> None:
         self._checkpoint_waits = False
-        self._checkpoint()
+        self._checkpoint(lazy=True)
 
     def _checkpoint_done(self, future: asyncio.Future[Any]) -> None:
         size, self._storing_size = self._storing_size, None
@@ -267,19 +274,21 @@ class Draft:
             self._checkpoint_later()
 
     def _checkpoint_failed(self, error: BaseException) -> None:
-        logger.warning("a draft of %r was not checkpointed: %s", self._lane.conversation.name, error)
+        logger.warning("a draft of %r was not checkpointed: %s", self._conversation.name, error)
         self._stored_size = self._message.size  # not at each of the next writes, but in a second
         self._checkpoint_later()
 
     def _checkpoint_later(self) -> None:
         if not self._checkpoint_waits and not self.ending:
             self._checkpoint_waits = True
-            self._lane.conversation.runtime.checkpoints.add(self._loop.time() + CHECKPOINT_S, self._checkpoint_due)
+            spread = CHECKPOINT_SPREAD if self._stored_size else FIRST_CHECKPOINT_SPREAD
+            after = CHECKPOINT_S * random.uniform(1 - spread, 1)
+            self._conversation.runtime.checkpoints.add(self._loop.time() + after, self._checkpoint_due)
 
-    def _partial(self) -> Batch:
+    def _partial(self, *, lazy: bool = False) -> Batch:
         self.flush()
         marks = self._lane.marks
-        batch = self._checkpoints.next(self._message.message(), marks.checkpoints)
+        batch = self._checkpoints.next(self._message.message(), marks.checkpoints, lazy=lazy)
         marks.checkpoints = max(marks.checkpoints, self._checkpoints.keys)
         return batch
 
@@ -326,7 +335,7 @@ class Draft:
                 self.final = not self.empty and not self._more and not self._has_open_calls()
             else:
                 self.final = not self.empty and finish != "interrupted"
-            name = f"parlatory draft end {self._lane.conversation.name!r}"
+            name = f"parlatory draft end {self._conversation.name!r}"
             self._end_task = self._loop.create_task(self._end(), name=name)
             self._lane.own_end(self._end_task)
         return self._end_task
@@ -336,7 +345,7 @@ class Draft:
             if self.finish == "interrupted":
                 # As a crash would leave it: the next process makes an interrupted row of it.
                 if not self.empty:
-                    await self._lane.conversation.commit(self._partial())
+                    await self._conversation.commit(self._partial())
             elif self.empty:
                 await self._lane.commit_draft(self, None)
             else:

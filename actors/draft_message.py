@@ -19,7 +19,7 @@ Op = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 
 
-class Delta(msgspec.Struct, frozen=True):
+class Delta(msgspec.Struct, frozen=True, gc=False):
     """Is what was written between two indexes of a draft."""
 
     start: int

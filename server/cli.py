@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -21,6 +22,8 @@ __all__ = ["main"]
 
 EPILOG = "Each command has its own --help."
 STANDARD_FDS = (0, 1, 2)
+SWITCH_S = 0.00001
+GARBAGE_OBJECTS = (10_000, 2, 2)  # a full collection comes as often as with Python's own (700, 10, 10)
 
 logger = logging.getLogger("parlatory.server")
 
@@ -195,6 +198,11 @@ def _count(text: str) -> int:
 def _serve(options: argparse.Namespace) -> int:
     from .loading import load_application
 
+    # The loop and the thread that writes take turns within a step; with 5 ms, which is Python's own, that thread waits
+    # in vain where the loop makes many system calls: each one starts its wait anew.
+    sys.setswitchinterval(SWITCH_S)
+    # What is alive for a moment, of some hundred messages and drafts, need not be looked through for garbage.
+    gc.set_threshold(*GARBAGE_OBJECTS)
     return asyncio.run(_serve_until_stopped(load_application(options.target), options))
 
 

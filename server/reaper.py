@@ -16,7 +16,7 @@ from .socket import Socket
 __all__ = ["Reaper"]
 
 INTERVAL_MAX_S = 1.0
-SOCKETS_PER_STEP = 250
+SOCKETS_PER_STEP = 16
 # A peer's kernel says what its reader took when a whole buffer is free, not before: of one of 128 KiB that was read at
 # 8 KiB a second nothing was seen for 15 s. So who stands still in our eyes has half as long again to be seen.
 UNSEEN = 1.5
@@ -54,15 +54,20 @@ class Reaper:
         self._interval_s = min(
             INTERVAL_MAX_S, *(s / 4 for s in (limits.stall_s, limits.silence_s, limits.frame_timeout_s, limits.close_s))
         )
-        # What is left of this round, which is looked at in several steps of the loop.
+        # What is left of this round, which is spread over the interval: what clients send is served in between.
         self._round: Iterator[Socket] = iter(())
+        self._pause_s = 0.0
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
 
     def start(self) -> None:
         """Starts looking."""
+        self._wait(asyncio.get_running_loop().time())
+
+    def _wait(self, begun: float) -> None:
+        """Waits for the round behind the one that began, or was due, at a loop time."""
         loop = asyncio.get_running_loop()
-        self._due = loop.time() + self._interval_s
+        self._due = max(begun + self._interval_s, loop.time())
         self._timer = loop.call_at(self._due, self._begin)
 
     def stop(self) -> None:
@@ -73,7 +78,9 @@ class Reaper:
 
     def _begin(self) -> None:
         self.lag_s = max(0.0, asyncio.get_running_loop().time() - self._due)
-        self._round = iter(list(self._sockets()))
+        sockets = list(self._sockets())
+        self._round = iter(sockets)
+        self._pause_s = self._interval_s * SOCKETS_PER_STEP / max(len(sockets), 1)
         self._step()
 
     def _step(self) -> None:
@@ -84,9 +91,9 @@ class Reaper:
             self._look(socket, now)
             looked_at += 1
         if looked_at == SOCKETS_PER_STEP:
-            self._timer = loop.call_soon(self._step)
+            self._timer = loop.call_later(self._pause_s, self._step)
         else:
-            self.start()
+            self._wait(self._due)
 
     def _look(self, socket: Socket, now: float) -> None:
         limits, state = self._limits, socket.protocol.state

@@ -24,15 +24,15 @@ def wire_of(event: Event) -> bytes:
 
 def _payload(event: Event) -> bytes:
     conversation = event.conversation
+    if isinstance(event, DeltaTold):
+        form = b'{"type":"delta","conversation":%b,"id":%b,"from":%d,"to":%d,"ops":%b}'
+        return form % (_encode(conversation), _encode(event.id), event.start, event.end, _encode(event.ops))
     if isinstance(event, RowsTold):
         rows = b",".join([row.json() for row in event.rows])
         place = _encode(conversation), _encode(event.epoch)
         return b'{"type":"rows","conversation":%b,"epoch":%b,"rows":[%b]}' % (*place, rows)
     if isinstance(event, Live):
         return b'{"type":"live","conversation":%b,"seq":%d}' % (_encode(conversation), event.seq)
-    if isinstance(event, DeltaTold):
-        form = b'{"type":"delta","conversation":%b,"id":%b,"from":%d,"to":%d,"ops":%b}'
-        return form % (_encode(conversation), _encode(event.id), event.start, event.end, _encode(event.ops))
     frame: dict[str, Any]
     if isinstance(event, Opened):
         turn: dict[str, Any] = {"state": event.turn}

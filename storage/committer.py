@@ -29,6 +29,8 @@ SWEEP_S = 600
 GROUP_ROWS_MAX = 512
 GROUP_BYTES_MAX = 4 << 20
 QUEUE_ROWS_MAX = 10_000
+LAZY_S = 0.05
+LAZY_PER_GROUP = 8  # more would keep those waiting who are in a hurry
 BATCH_ROWS_MAX = 2_000
 
 logger = logging.getLogger("parlatory.storage")
@@ -107,6 +109,9 @@ class Committer:
         # `commit`: one for each waiting task.
         self._queue: deque[Item] = deque()
         self._queued_rows = 0
+        # What is in no hurry, at most one item of a partition, and the loop time from which on it has waited enough.
+        self._lazy: dict[str, tuple[Item, float]] = {}
+        self._lazy_timer: asyncio.TimerHandle | None = None
         # Begins at the end of this step of the loop, where nothing was being written when something was queued.
         self._beginning: asyncio.Handle | None = None
         # Nothing is being written, looked up or tidied up.
@@ -148,7 +153,8 @@ class Committer:
 
     async def rest(self) -> None:
         """Returns once nothing waits and nothing is being done."""
-        while self._queue or not self._idle.is_set():
+        while self._queue or self._lazy or not self._idle.is_set():
+            self._hurry(float("inf"))
             self.begin()
             await self._idle.wait()
 
@@ -156,6 +162,9 @@ class Committer:
         """Refuses new batches and returns once the queue is empty."""
         self._closed = True
         await self.rest()
+        if self._lazy_timer is not None:
+            self._lazy_timer.cancel()
+            self._lazy_timer = None
 
     def _check_open(self) -> None:
         if self.failed is not None:
@@ -172,11 +181,44 @@ class Committer:
             raise TooLarge("a batch", len(batch.rows), BATCH_ROWS_MAX, "rows")
         if item.size > self._group_bytes_max:
             raise TooLarge("a batch", item.size, self._group_bytes_max)
-        self._queue.append(item)
         self._queued_rows += len(batch.rows) or 1
+        earlier = self._lazy.pop(partition.name, None) if self._lazy else None
+        if earlier is not None:
+            self._queue.append(earlier[0])
+        elif batch.lazy and not item.asks:
+            self._lazy[partition.name] = item, loop.time() + LAZY_S
+            if self._lazy_timer is None:
+                self._lazy_timer = loop.call_later(LAZY_S, self._hurry_late)
+            return item.future
+        self._queue.append(item)
+        self._begin_soon(loop)
+        return item.future
+
+    def _begin_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._beginning is None and self._idle.is_set():
             self._beginning = loop.call_soon(self._begin)
-        return item.future
+
+    # -- what is in no hurry
+
+    def _hurry_late(self) -> None:
+        """Queues what has waited enough, and looks again when the next one will have."""
+        loop = asyncio.get_running_loop()
+        self._lazy_timer = None
+        self._hurry(loop.time())
+        if self._lazy:
+            _, at = next(iter(self._lazy.values()))
+            self._lazy_timer = loop.call_at(at, self._hurry_late)
+
+    def _hurry(self, now: float) -> None:
+        """Queues what has waited enough by a loop time."""
+        while self._lazy and next(iter(self._lazy.values()))[1] <= now:
+            self._queue.append(self._take_lazy())
+            self._begin_soon(asyncio.get_running_loop())
+
+    def _take_lazy(self) -> Item:
+        """Takes the one that has waited longest."""
+        item, _ = self._lazy.pop(next(iter(self._lazy)))
+        return item
 
     # -- group by group
 
@@ -217,7 +259,20 @@ class Committer:
                 items.append(item)
             self._queue.popleft()
             self._queued_rows -= len(item.batch.rows) or 1
+        if items and not self._queue:  # or one that is lazy could overtake what was submitted before it
+            self._add_lazy(items, size)
         return items
+
+    def _add_lazy(self, items: list[Item], size: int) -> None:
+        """Takes some of what is in no hurry along."""
+        for _ in range(min(LAZY_PER_GROUP, len(self._lazy))):
+            size += next(iter(self._lazy.values()))[0].size
+            if size > self._group_bytes_max:
+                break
+            item = self._take_lazy()
+            self._queued_rows -= len(item.batch.rows) or 1
+            if not item.future.cancelled():
+                items.append(item)
 
     def _planned(self, items: list[Item], known: Mapping[ClientKey, First], held: Collection[MediaKey]) -> Plan:
         now = self._clock()

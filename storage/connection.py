@@ -112,9 +112,13 @@ def _run(
 
 
 def _failure(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> Exception | None:
-    """Runs a statement and returns what it failed with."""
+    """Runs a statement that returns no rows, and returns what it failed with.
+
+    As one of many: `execute` lets go of the interpreter's lock twice more, to ask for the last row's id and to fetch,
+    and each time a busy loop takes it.
+    """
     try:
-        connection.execute(sql, parameters).fetchall()
+        connection.executemany(sql, (parameters,))
     except Exception as error:
         return error
     return None
@@ -133,5 +137,10 @@ def _end(told: list[Ended], error: Exception | None) -> None:
 async def connect_aiosqlite(uri: str) -> Connection:
     """Opens a connection in a thread of its own."""
     connection = ThreadedConnection(uri)
-    await connection
+    try:
+        await connection
+    except Exception:
+        # Its thread tells the loop of its end, in vain and with a traceback where that is gone by then.
+        await asyncio.to_thread(connection._thread.join)
+        raise
     return connection

@@ -423,6 +423,23 @@ class EngineContract(ListContract, MediaContract):
             assert (found["b"], found["a"], "n" in found) == (b"2", b'"\\u0000\\"\x7f"', False)
             assert await other.keys() == {"a/2": b"2"}
 
+    async def test_what_is_lazy(self) -> None:
+        """It becomes true, and in its place among what was submitted to the partition."""
+        async with self.opened() as engine:
+            partition, other = await engine.partition("bot/a"), await engine.partition("bot/b")
+            values = [Batch(puts={"k": b"%d" % nth, f"k{nth}": b"1"}, lazy=nth % 2 == 0) for nth in range(4)]
+            futures = [partition.submit(each) for each in values]
+            lone = other.submit(Batch(puts={"k": b"1"}, lazy=True))
+            await asyncio.gather(*futures)
+            assert await partition.keys() == {"k": b"3", "k0": b"1", "k1": b"1", "k2": b"1", "k3": b"1"}
+            await lone
+            assert await other.keys() == {"k": b"1"}
+            left = other.submit(Batch(puts={"k": b"2"}, lazy=True))
+            await other.commit(Batch(deletes=["k"]))
+            assert left.done() and await other.keys() == {}
+            last = other.submit(Batch(puts={"k": b"3"}, lazy=True))
+        assert last.done() and last.exception() is None, "the end of the engine waits for it"
+
     async def test_timers(self) -> None:
         """A timer is due from its instant on until it is moved or cancelled."""
         async with self.opened() as engine:

@@ -99,6 +99,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
         timers: name to the instant (microseconds UTC) it is due; None cancels it.
         work: True marks the conversation as having unfinished work, False says it has none, None leaves the mark.
         expected_seq: the head the log must have just before; otherwise the batch is refused with `Conflict`.
+        lazy: it goes with what others commit, in the next 50 ms; only then is it worth a write and a flush of its own.
+            What is submitted to the partition after it still becomes true after it.
     """
 
     rows: Sequence[NewRow] = ()
@@ -108,6 +110,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     timers: Mapping[str, int | None] = {}
     work: bool | None = None
     expected_seq: int | None = None
+    lazy: bool = False
 
 
 class Committed(msgspec.Struct, frozen=True):

@@ -79,18 +79,37 @@ async def test_long_calls_leave_time_between_them(clock: Clock) -> None:
 
     def call(number: int) -> None:
         called.append(number)
-        clock.offset_s += agenda_module.STEP_S * 1.5
+        clock.offset_s += agenda_module.LONG_S * 1.5
 
     for number in range(3):
         agenda.add(clock.time(), partial(call, number))
     await steps(1)
     assert called == [0]
-    await clock.advance(agenda_module.STEP_S * 0.5)
+    await clock.advance(agenda_module.PAUSE_S * 0.5)
     assert called == [0]
-    await clock.advance(agenda_module.STEP_S * 0.6)
+    await clock.advance(agenda_module.PAUSE_S * 0.6)
     assert called == [0, 1]
-    await clock.advance(agenda_module.STEP_S * 1.1)
+    await clock.advance(agenda_module.PAUSE_S * 1.1)
     assert called == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("others_s", "calls"), [(0.0, 4), (0.002, 5), (60.0, 21)])
+async def test_where_others_take_long_it_takes_its_share(clock: Clock, others_s: float, calls: int) -> None:
+    """Else what is due would never come to an end on a busy loop; but never more than a millisecond at once."""
+    agenda, called = Agenda(0.0), list[int]()
+
+    def call(number: int) -> None:
+        called.append(number)
+        clock.offset_s += agenda_module.STEP_S * 0.98 if others_s else agenda_module.STEP_S * 0.26
+
+    for number in range(60):
+        agenda.add(clock.time(), partial(call, number))
+    await steps(1)
+    first = len(called)
+    clock.offset_s += others_s
+    await steps(1)
+    assert len(called) - first == calls
+    agenda.close()
 
 
 async def test_what_is_added_meanwhile_has_its_turn(clock: Clock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from random import Random
 from typing import Any
@@ -75,6 +76,37 @@ def test_adjacent_texts_of_a_kind_are_one() -> None:
         {"add": "c"},
     ]
     assert on.content() == on.message.message()["content"]
+
+
+def test_what_is_written_meanwhile_is_in_the_next_one() -> None:
+    on = Stored()
+    for text in "abc":
+        on.message.add(text)
+        batch = on.next()
+        on.message.add(text.upper())
+        on.checkpoints.add(on.message.flush().ops)  # type: ignore[union-attr]
+        on.apply(batch)
+        on.checkpoints.stored()
+    assert on.content() == "aAbBc"
+    on.store()
+    assert on.content() == "aAbBcC"
+
+
+def test_a_text_that_waits_costs_no_object_that_the_garbage_collector_counts() -> None:
+    """Thousands of drafts would make it run all the time, and stop the loop for a millisecond or two."""
+    on = Stored()
+    on.message.add("a")
+    on.store()
+    gc.collect()
+    gc.disable()
+    try:
+        before = gc.get_count()[0]
+        for _ in range(1000):
+            on.message.add("b")
+            on.checkpoints.add(on.message.flush().ops)  # type: ignore[union-attr]
+        assert gc.get_count()[0] - before < 100
+    finally:
+        gc.enable()
 
 
 def test_behind_the_last_name_it_is_stored_whole_again() -> None:

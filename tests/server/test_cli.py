@@ -288,6 +288,17 @@ def parlatory(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, capture_output=True, timeout=STOP_S, check=False)
 
 
+def test_the_interpreter_is_set_up_for_serving_before_the_agents_are_loaded(tmp_path: Path) -> None:
+    """So that their file may set it otherwise."""
+    bots = tmp_path / "bots.py"
+    bots.write_text(
+        "import gc, sys\nfrom parlatory import Agent\n"
+        "print(round(sys.getswitchinterval() * 1e6), gc.get_threshold(), file=sys.stderr)\nclass Bot(Agent): pass\n"
+    )
+    with served(str(bots), tmp_path / "data") as server:
+        assert "10 (10000, 2, 2)" in server.said
+
+
 def test_it_says_whom_it_serves(bots: str, tmp_path: Path) -> None:
     with served(bots, tmp_path / "data") as server:
         assert "serving relay (1 agent)\n" in server.said

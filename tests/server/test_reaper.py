@@ -153,6 +153,33 @@ async def test_many_sockets_are_looked_at_in_several_steps(monkeypatch: pytest.M
         assert server.reaper.silent == 2
 
 
+async def test_a_round_of_many_sockets_takes_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looked at one after the other, a thousand would keep the loop for some milliseconds."""
+    monkeypatch.setattr(reaper_module, "SOCKETS_PER_STEP", 1)
+    async with serving() as server, Peer.admitted(server), Peer.admitted(server), Peer.admitted(server):
+        loop, limits = asyncio.get_running_loop(), Limits(frame_timeout_s=0.4)
+        made: Any = reaper_module.Reaper(lambda: server.sockets, limits)
+        looked: list[float] = []
+        rounds: list[float] = []
+        look, begin = made._look, made._begin
+
+        def count(socket: Any, now: float) -> None:
+            looked.append(loop.time())
+            look(socket, now)
+
+        def begins() -> None:
+            rounds.append(loop.time())
+            begin()
+
+        made._look, made._begin = count, begins
+        made.start()
+        await until(lambda: len(rounds) == 3)
+        made.stop()
+        assert len(looked) == 7, "the first of the third round as well"
+        assert 0.09 <= rounds[1] - rounds[0], "the next round begins when this one had to be over"
+        assert looked[2] - looked[0] >= 0.06, "three in a tenth of a second"
+
+
 async def test_it_stops() -> None:
     made: Any = reaper_module.Reaper(lambda: [], Limits(stall_s=0.01))
     made.stop()

@@ -47,6 +47,7 @@ from parlatory.server import ConversationName, Principal, Server
 from parlatory.server import app as app_module
 from parlatory.server.limits import Limits
 from parlatory.storage import StorageError
+from parlatory.storage import committer as committer_module
 from parlatory.storage import sqlite as sqlite_module
 from parlatory.storage.sqlite import SqliteEngine
 
@@ -142,6 +143,10 @@ class World:
             (module, name, choice(values)) for module, name, values in PATCHED
         ]
         self._constants += chance(random.Random(seed))
+        # Chance of its own: what is new here leaves the worlds of all seeds as they are.
+        more = random.Random(f"{seed} committer")
+        self._constants.append((committer_module, "LAZY_S", more.choice((0.0, 0.05))))
+        self._constants.append((committer_module, "LAZY_PER_GROUP", more.choice((1, 8))))
         # Nobody is asked for a proxy, at each connection.
         self._constants.append((websockets_client, "get_proxy", lambda _uri: None))
 
@@ -299,7 +304,8 @@ class Host:
             max_resident=world.max_resident,
             mailbox_max=world.mailbox_max,
             redeliveries_max=2,
-            stop_grace_s=1,
+            # The row of what was stopped may have to wait for fifteen groups, of 0.2 s each on the slowest disk.
+            stop_grace_s=5 if world.disk_delay_s[1] > 0.05 else 1,
         )
         async with self.runtime as runtime:
             serving = app_module.serve(runtime, port=PORT, limits=world.limits, drain_s=1, authorize=self._authorize)
