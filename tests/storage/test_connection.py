@@ -168,3 +168,13 @@ def test_one_that_is_forgotten_in_mid_statement_ends_quietly(tmp_path: Path) -> 
         threading.excepthook = hook
     assert not thread.is_alive()
     assert raised == []
+
+
+async def test_one_that_cannot_be_opened_leaves_no_thread(tmp_path: Path) -> None:
+    """Which would tell a loop that is gone by then of its end."""
+    before = set(threading.enumerate())
+    for number in range(20):
+        with pytest.raises(sqlite3.OperationalError):
+            await connect_aiosqlite(f"file:{tmp_path / 'none'}/{number}?mode=rw")
+        left = [thread for thread in set(threading.enumerate()) - before if not thread.name.startswith("asyncio")]
+        assert left == []
