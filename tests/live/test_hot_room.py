@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import sys
 import time
@@ -36,7 +37,11 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[float, str]]]:
         taken.append((time.thread_time() - start, repr(what)))
 
     monkeypatch.setattr(asyncio.events.Handle, "_run", measured)
+    # What the tests before this one left in the process is no garbage of this server.
+    gc.collect()
+    gc.freeze()
     yield taken
+    gc.unfreeze()
 
 
 @pytest.fixture
